@@ -1,0 +1,325 @@
+/*
+ * accept.c
+ *		Accepting an event: the judgement, in the order of DESIGN section 4.
+ *
+ * Invariant: an outcome is answered only when no twin of the event is in flight.
+ * The first look-up of the id awaits an owner in flight; a refusal is answered
+ * only after the id was looked up once more; and the unique indexes arbitrate
+ * what comes between.  Whenever a twin appears, judging starts over at row 1.
+ *
+ * Nothing is written, no lane is taken and no transaction id is assigned before
+ * the event is known to be new.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "accept.h"
+#include "ledger.h"
+#include "pending.h"
+#include "poll.h"
+#include "validate.h"
+
+/* What judging an event comes to. */
+typedef enum AcceptVerdict
+{
+	ACCEPT_DONE,  /* the receipt holds the outcome */
+	ACCEPT_GO_ON, /* nothing against the event so far */
+	ACCEPT_ANEW   /* something moved meanwhile: start over */
+} AcceptVerdict;
+
+static AcceptVerdict
+accept_outcome(Receipt *receipt, Outcome outcome, char *detail)
+{
+	receipt->outcome = outcome;
+	receipt->detail = detail;
+	return ACCEPT_DONE;
+}
+
+/* Row 2: a known id is compared with what was stored. */
+static AcceptVerdict
+accept_known(const Event *event, Receipt *receipt)
+{
+	LedgerEntry entry;
+	LedgerEntry retraction;
+	Poll poll;
+	int32 poll_id;
+
+	if (!ledger_find(event->event_id, &entry))
+		return ACCEPT_GO_ON;
+	if (entry.retracts != NULL)
+	{
+		receipt->differs = DIFFERS_KIND;
+		return accept_outcome(receipt, OUTCOME_CONFLICT,
+							  pstrdup("The id is that of a retraction."));
+	}
+	poll_id = poll_find(event->poll, &poll) ? poll.poll_id : 0;
+	receipt->differs = ledger_compare(&entry, poll_id, event);
+	if (receipt->differs != 0)
+		return accept_outcome(receipt, OUTCOME_CONFLICT, NULL);
+
+	receipt->stored = true;
+	receipt->position = entry.position;
+	receipt->attempt = entry.attempt;
+	receipt->accepted_at = entry.accepted_at;
+	if (!ledger_find_retraction(event->event_id, &retraction))
+		return accept_outcome(receipt, OUTCOME_DUPLICATE, NULL);
+	return accept_outcome(receipt, OUTCOME_DUPLICATE,
+						  psprintf("The event was retracted by \"%s\".",
+								   text_to_cstring(retraction.event_id)));
+}
+
+/* Row 3: does the source coordinate belong to another event? */
+static AcceptVerdict
+accept_source(const Event *event, Receipt *receipt)
+{
+	text *owner;
+
+	if (event->source == NULL)
+		return ACCEPT_GO_ON;
+	owner = ledger_find_source(event->source, event->source_partition,
+							   event->source_offset);
+	if (owner == NULL)
+		return ACCEPT_GO_ON;
+	if (event_text_equal(owner, event->event_id))
+		return ACCEPT_ANEW;
+	return accept_outcome(
+		receipt, OUTCOME_SOURCE_CONFLICT,
+		psprintf("The source coordinate belongs to event \"%s\".",
+				 text_to_cstring(owner)));
+}
+
+/*
+ * Row 11: has the principal an attempt left?  Fills in what the entry continues
+ * of the principal's chain, and under "latest" the effect of the replacement.
+ */
+static AcceptVerdict
+accept_principal(const Poll *poll, const Event *event, LedgerEntry *entry,
+				 Receipt *receipt)
+{
+	LedgerEntry tail = {0};
+	bool exhausted;
+
+	if (event->principal == NULL)
+		return ACCEPT_GO_ON;
+	if (ledger_find_tail(poll->poll_id, event->principal, &tail))
+	{
+		exhausted = poll->max_attempts > 0 &&
+					tail.attempt - tail.granted >= poll->max_attempts;
+		if (exhausted || tail.barred)
+			return accept_outcome(
+				receipt, OUTCOME_ALREADY_RESPONDED,
+				psprintf("The principal's last attempt is event \"%s\".",
+						 text_to_cstring(ledger_last_attempt(
+							 poll->poll_id, event->principal, tail.link))));
+		if (poll->counting == COUNTING_LATEST && tail.retracts == NULL)
+			entry->effect = tally_subtract(event->votes, tail.votes);
+	}
+	entry->link = tail.link + 1;
+	entry->attempt = tail.attempt + 1;
+	entry->granted = tail.granted;
+	return ACCEPT_GO_ON;
+}
+
+/* Rows 3 to 11: all that can be judged without a lane. */
+static AcceptVerdict
+accept_judge_rules(const Event *event, Poll *poll, LedgerEntry *entry,
+				   Receipt *receipt)
+{
+	AcceptVerdict verdict = accept_source(event, receipt);
+
+	if (verdict != ACCEPT_GO_ON)
+		return verdict;
+	if (!poll_find(event->poll, poll))
+		return accept_outcome(receipt, OUTCOME_UNKNOWN_POLL,
+							  pstrdup("There is no poll of this name."));
+	if (!poll_allows(poll, event, GetCurrentTimestamp(), receipt))
+		return ACCEPT_DONE;
+	return accept_principal(poll, event, entry, receipt);
+}
+
+/* Row 12, and under the lane once more rows 6 and 7. */
+static AcceptVerdict
+accept_judge_lane(const Event *event, Poll *poll, LaneHold *hold,
+				  LedgerEntry *entry, Receipt *receipt)
+{
+	char *choice;
+
+	if (!poll_find(event->poll, poll) || poll->poll_id != hold->poll_id)
+		return ACCEPT_ANEW;
+	entry->accepted_at = GetCurrentTimestamp();
+	if (!poll_is_open(poll, entry->accepted_at, receipt))
+		return ACCEPT_DONE;
+	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
+								   poll->max_count);
+	if (choice != NULL)
+		return accept_outcome(
+			receipt, OUTCOME_LIMIT_REACHED,
+			psprintf("The count of choice \"%s\" would leave " INT64_FORMAT
+					 " to " INT64_FORMAT ".",
+					 choice, poll->min_count, poll->max_count));
+	return ACCEPT_GO_ON;
+}
+
+/* Enter the event into the ledger and count it. */
+static AcceptVerdict
+accept_enter(const Event *event, LaneHold *hold, LedgerEntry *entry,
+			 Receipt *receipt)
+{
+	int64 seq = pending_next_seq(hold);
+
+	entry->position = position_make(hold->lane, seq);
+	if (!ledger_insert(entry, event))
+		return ACCEPT_ANEW;
+	pending_add(hold, seq, entry->effect);
+	receipt->stored = true;
+	receipt->position = entry->position;
+	receipt->attempt = entry->attempt;
+	receipt->accepted_at = entry->accepted_at;
+	return accept_outcome(receipt, OUTCOME_ACCEPTED, NULL);
+}
+
+/* Take a lane, judge under it, and enter the event. */
+static AcceptVerdict
+accept_under_lane(const Event *event, Poll *poll, LedgerEntry *entry,
+				  Receipt *receipt)
+{
+	bool waited;
+	bool fresh;
+	LaneHold *hold =
+		lane_acquire(poll->poll_id, poll->max_lanes, &waited, &fresh);
+	AcceptVerdict verdict =
+		accept_judge_lane(event, poll, hold, entry, receipt);
+
+	if (verdict == ACCEPT_GO_ON)
+		verdict = accept_enter(event, hold, entry, receipt);
+	/* Nothing was written: nobody has to wait for us, whatever comes next. */
+	if (fresh &&
+		(verdict == ACCEPT_ANEW || receipt->outcome != OUTCOME_ACCEPTED))
+		pending_release_lane(hold);
+	return verdict;
+}
+
+/* One round of judging, from row 2 on. */
+static AcceptVerdict
+accept_round(Event *event, Receipt *receipt)
+{
+	LedgerEntry entry = {0};
+	AcceptVerdict verdict;
+	Poll poll;
+
+	verdict = accept_known(event, receipt);
+	if (verdict != ACCEPT_GO_ON)
+		return verdict;
+
+	entry.event_id = unconstify(text *, event->event_id);
+	entry.votes = event->votes;
+	entry.effect = event->votes;
+	entry.principal = unconstify(text *, event->principal);
+	entry.has_occurred_at = event->has_occurred_at;
+	entry.occurred_at = event->occurred_at;
+
+	verdict = accept_judge_rules(event, &poll, &entry, receipt);
+	if (verdict == ACCEPT_GO_ON)
+	{
+		entry.poll_id = poll.poll_id;
+		verdict = accept_under_lane(event, &poll, &entry, receipt);
+	}
+	/* A twin in flight may be about to make this a duplicate. */
+	if (verdict == ACCEPT_DONE && receipt->outcome != OUTCOME_ACCEPTED &&
+		ledger_is_known(event->event_id))
+		return ACCEPT_ANEW;
+	return verdict;
+}
+
+void
+accept_judge(Event *event, Receipt *receipt)
+{
+	char *problem;
+
+	PreventCommandIfReadOnly("accept_event()");
+	PreventCommandIfParallelMode("accept_event()");
+	PreventCommandDuringRecovery("accept_event()");
+
+	memset(receipt, 0, sizeof(Receipt));
+	if (event->event_id != NULL &&
+		validate_ident("event id", event->event_id) == NULL)
+		receipt->event_id = event->event_id;
+	problem = validate_event(event);
+	if (problem != NULL)
+	{
+		(void) accept_outcome(receipt, OUTCOME_INVALID, problem);
+		return;
+	}
+	for (;;)
+	{
+		const text *event_id = receipt->event_id;
+
+		CHECK_FOR_INTERRUPTS();
+		if (accept_round(event, receipt) == ACCEPT_DONE)
+			return;
+		memset(receipt, 0, sizeof(Receipt));
+		receipt->event_id = event_id;
+	}
+}
+
+/* The event that the arguments of accept_event describe. */
+static void
+accept_event_from_args(FunctionCallInfo fcinfo, Event *event)
+{
+	memset(event, 0, sizeof(Event));
+	event->poll = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
+	event->event_id = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
+	event->choice = PG_ARGISNULL(2) ? NULL : PG_GETARG_TEXT_PP(2);
+	event->principal = PG_ARGISNULL(3) ? NULL : PG_GETARG_TEXT_PP(3);
+	event->votes_json = PG_ARGISNULL(4) ? NULL : PG_GETARG_JSONB_P(4);
+	event->has_payload = !PG_ARGISNULL(5);
+	event->payload = event->has_payload ? PG_GETARG_DATUM(5) : (Datum) 0;
+	event->source = PG_ARGISNULL(6) ? NULL : PG_GETARG_TEXT_PP(6);
+	event->has_source_partition = !PG_ARGISNULL(7);
+	event->source_partition =
+		event->has_source_partition ? PG_GETARG_INT32(7) : 0;
+	event->has_source_offset = !PG_ARGISNULL(8);
+	event->source_offset = event->has_source_offset ? PG_GETARG_INT64(8) : 0;
+	event->has_occurred_at = !PG_ARGISNULL(9);
+	event->occurred_at = event->has_occurred_at ? PG_GETARG_TIMESTAMPTZ(9) : 0;
+}
+
+/*
+ * accept_event(poll text, event_id text, choice text, principal text,
+ *				votes jsonb, payload jsonb, source text, source_partition int,
+ *				source_offset bigint, occurred_at timestamptz) RETURNS receipt
+ *
+ * Every argument may be NULL.  Raises 25006 in a read-only transaction, 40001
+ * above READ COMMITTED for a twin that the snapshot does not see, 22003 when a
+ * count would leave bigint; all else is an outcome.
+ */
+PG_FUNCTION_INFO_V1(accept_event);
+Datum
+accept_event(PG_FUNCTION_ARGS)
+{
+	Event event;
+	Receipt receipt;
+
+	accept_event_from_args(fcinfo, &event);
+	accept_judge(&event, &receipt);
+	return receipt_datum(&receipt, fcinfo);
+}
+
+/* The same; an outcome other than accepted and duplicate is raised. */
+PG_FUNCTION_INFO_V1(accept_event_or_raise);
+Datum
+accept_event_or_raise(PG_FUNCTION_ARGS)
+{
+	Event event;
+	Receipt receipt;
+
+	accept_event_from_args(fcinfo, &event);
+	accept_judge(&event, &receipt);
+	receipt_raise_refusal(&receipt);
+	return receipt_datum(&receipt, fcinfo);
+}

@@ -1,0 +1,349 @@
+/*
+ * lane.c
+ *		Lanes: the parallel, gapless sequences of a poll's events.
+ *
+ * The lock is a heavyweight lock with an advisory tag of our own class, so it
+ * is released after the commit is visible, survives PREPARE TRANSACTION, is
+ * freed by ROLLBACK TO, takes part in deadlock detection and shows in pg_locks
+ * (locktype advisory, classid the poll's number, objid the lane, objsubid
+ * LANE_LOCK_CLASS).
+ *
+ * Invariant: commit order = seq order within a lane, since whoever reads the
+ * lane's row to take the next seq keeps the lock until after its commit.
+ *
+ * What this transaction holds is remembered in a hash by poll and in a list
+ * that is ordered by nest level, newest first, so that the end of a
+ * subtransaction touches only what it took.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/memutils.h"
+
+#include "lane.h"
+#include "store.h"
+
+/* locktag_field4; pg_advisory_lock uses 1 and 2. */
+#define LANE_LOCK_CLASS 7
+
+enum LaneColumn
+{
+	LANE_POLL_ID = 1,
+	LANE_LANE,
+	LANE_SEQ,
+	LANE_COUNTS
+};
+
+typedef struct LaneSlot
+{
+	int32 poll_id;
+	LaneHold *hold;
+	char status;
+} LaneSlot;
+
+#define SH_PREFIX lane_map
+#define SH_ELEMENT_TYPE LaneSlot
+#define SH_KEY_TYPE int32
+#define SH_KEY poll_id
+#define SH_HASH_KEY(table, key) murmurhash32((uint32) (key))
+#define SH_EQUAL(table, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "common/hashfn.h"
+#include "lib/simplehash.h"
+
+/* Of the current transaction; all live in lane_context. */
+static MemoryContext lane_context = NULL;
+static lane_map_hash *lane_map = NULL;
+static dlist_head lane_list = DLIST_STATIC_INIT(lane_list);
+
+/* Moves on when rows that were loaded are no longer as they were. */
+static uint64 lane_generation = 1;
+
+/*
+ * The lane that this backend held last of a poll: tried first, so that backends
+ * that meet at a hot poll settle on lanes of their own.  Only a hint.
+ */
+#define LANE_HINTS 64
+static struct
+{
+	int32 poll_id;
+	int lane;
+} lane_hints[LANE_HINTS];
+
+static void
+lane_locktag(LOCKTAG *tag, int32 poll_id, int lane)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) poll_id, (uint32) lane,
+						 LANE_LOCK_CLASS);
+}
+
+static bool
+lane_try(int32 poll_id, int lane)
+{
+	LOCKTAG tag;
+
+	lane_locktag(&tag, poll_id, lane);
+	return LockAcquire(&tag, ExclusiveLock, false, true) !=
+		   LOCKACQUIRE_NOT_AVAIL;
+}
+
+static void
+lane_await(int32 poll_id, int lane)
+{
+	LOCKTAG tag;
+
+	lane_locktag(&tag, poll_id, lane);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+/*
+ * Lock a lane: the one held last, else the first that is free from 0 upwards
+ * (so a new lane is opened only when those before it are taken), else wait for
+ * one of them, spread over the backends.
+ */
+static int
+lane_lock_any(int32 poll_id, int max_lanes, bool *waited)
+{
+	int hint = (uint32) poll_id % LANE_HINTS;
+	int home = lane_hints[hint].poll_id == poll_id ? lane_hints[hint].lane : -1;
+
+	*waited = false;
+	if (home >= 0 && home < max_lanes && lane_try(poll_id, home))
+		return home;
+	for (int lane = 0; lane < max_lanes; lane++)
+	{
+		if (lane != home && lane_try(poll_id, lane))
+			return lane;
+	}
+	*waited = true;
+	home = (home >= 0 && home < max_lanes) ? home : MyProcPid % max_lanes;
+	lane_await(poll_id, home);
+	return home;
+}
+
+static LaneHold *
+lane_remember(int32 poll_id, int lane)
+{
+	LaneHold *hold;
+	LaneSlot *slot;
+	bool found;
+
+	if (lane_context == NULL)
+	{
+		lane_context = AllocSetContextCreate(
+			TopTransactionContext, "poll_tally lanes", ALLOCSET_SMALL_SIZES);
+		lane_map = lane_map_create(lane_context, 8, NULL);
+		dlist_init(&lane_list);
+	}
+	hold = MemoryContextAllocZero(lane_context, sizeof(LaneHold));
+	hold->poll_id = poll_id;
+	hold->lane = lane;
+	hold->nest_level = GetCurrentTransactionNestLevel();
+	dlist_push_head(&lane_list, &hold->node);
+	slot = lane_map_insert(lane_map, poll_id, &found);
+	Assert(!found);
+	slot->hold = hold;
+
+	lane_hints[(uint32) poll_id % LANE_HINTS].poll_id = poll_id;
+	lane_hints[(uint32) poll_id % LANE_HINTS].lane = lane;
+	return hold;
+}
+
+LaneHold *
+lane_held(int32 poll_id)
+{
+	LaneSlot *slot;
+
+	if (lane_map == NULL)
+		return NULL;
+	slot = lane_map_lookup(lane_map, poll_id);
+	return slot != NULL ? slot->hold : NULL;
+}
+
+LaneHold *
+lane_acquire(int32 poll_id, int max_lanes, bool *waited, bool *fresh)
+{
+	LaneHold *hold = lane_held(poll_id);
+
+	*waited = false;
+	*fresh = hold == NULL;
+	if (hold != NULL)
+		return hold;
+	return lane_remember(poll_id, lane_lock_any(poll_id, max_lanes, waited));
+}
+
+static void
+lane_forget(LaneHold *hold)
+{
+	dlist_delete(&hold->node);
+	lane_map_delete(lane_map, hold->poll_id);
+	if (hold->counts != NULL)
+		pfree(hold->counts);
+	pfree(hold);
+}
+
+void
+lane_release_unused(LaneHold *hold)
+{
+	LOCKTAG tag;
+
+	Assert(hold->nest_level == GetCurrentTransactionNestLevel());
+	lane_locktag(&tag, hold->poll_id, hold->lane);
+	lane_forget(hold);
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
+
+void
+lane_acquire_all(int32 poll_id, int max_lanes)
+{
+	for (int lane = 0; lane < max_lanes; lane++)
+		lane_await(poll_id, lane);
+}
+
+bool
+lane_try_all(int32 poll_id, int max_lanes)
+{
+	LOCKTAG tag;
+	int lane;
+
+	for (lane = 0; lane < max_lanes; lane++)
+		if (!lane_try(poll_id, lane))
+			break;
+	if (lane == max_lanes)
+		return true;
+	while (--lane >= 0)
+	{
+		lane_locktag(&tag, poll_id, lane);
+		(void) LockRelease(&tag, ExclusiveLock, false);
+	}
+	return false;
+}
+
+static void
+lane_open_row(Store *store, StoreKey *key, const LaneHold *hold)
+{
+	store_open(store, "lane", "lane_pkey", RowExclusiveLock);
+	store_key_init(key);
+	store_key_int4(key, hold->poll_id);
+	store_key_int4(key, hold->lane);
+}
+
+void
+lane_load(LaneHold *hold)
+{
+	Store store;
+	StoreKey key;
+
+	if (hold->loaded == lane_generation)
+		return;
+	if (hold->counts != NULL)
+		pfree(hold->counts);
+	hold->counts = NULL;
+	hold->seq = 0;
+	lane_open_row(&store, &key, hold);
+	if (store_find_guarded(&store, &key))
+	{
+		MemoryContext before = MemoryContextSwitchTo(lane_context);
+
+		hold->seq = DatumGetInt64(store_get_notnull(&store, LANE_SEQ));
+		hold->counts = (Tally *) PG_DETOAST_DATUM_COPY(
+			store_get_notnull(&store, LANE_COUNTS));
+		MemoryContextSwitchTo(before);
+	}
+	else
+	{
+		MemoryContext before = MemoryContextSwitchTo(lane_context);
+
+		hold->counts = tally_build(NULL, 0);
+		MemoryContextSwitchTo(before);
+	}
+	store_close(&store);
+	hold->loaded = lane_generation;
+}
+
+void
+lane_write(LaneHold *hold, int64 seq, const Tally *counts)
+{
+	StoreWriter writer;
+	Store store;
+	StoreKey key;
+	bool found;
+
+	lane_open_row(&store, &key, hold);
+	found = store_find_guarded(&store, &key);
+	store_writer_open(&writer, "lane");
+	store_writer_clear(&writer);
+	store_slot_set(writer.slot, LANE_POLL_ID, Int32GetDatum(hold->poll_id));
+	store_slot_set(writer.slot, LANE_LANE, Int32GetDatum(hold->lane));
+	store_slot_set(writer.slot, LANE_SEQ, Int64GetDatum(seq));
+	store_slot_set(writer.slot, LANE_COUNTS, TallyGetDatum(counts));
+	if (found)
+	{
+		Assert(DatumGetInt64(store_get_notnull(&store, LANE_SEQ)) <= seq);
+		store_update(&writer, &store);
+	}
+	else
+		store_insert(&writer);
+	store_writer_close(&writer);
+	store_close(&store);
+	hold->loaded = 0;
+}
+
+void
+lane_forget_loaded(void)
+{
+	lane_generation++;
+}
+
+void
+lane_at_end(void)
+{
+	/* The context goes with the transaction's. */
+	lane_context = NULL;
+	lane_map = NULL;
+	dlist_init(&lane_list);
+}
+
+/* What the subtransaction took is its parent's now. */
+void
+lane_at_subcommit(int nest_level)
+{
+	dlist_iter iter;
+
+	if (lane_map == NULL)
+		return;
+	dlist_foreach(iter, &lane_list)
+	{
+		LaneHold *hold = dlist_container(LaneHold, node, iter.cur);
+
+		if (hold->nest_level < nest_level)
+			break;
+		hold->nest_level = nest_level - 1;
+	}
+}
+
+/*
+ * The server frees the locks that the subtransaction took; rows that were
+ * loaded or written meanwhile have to be read anew.
+ */
+void
+lane_at_subabort(int nest_level)
+{
+	dlist_mutable_iter iter;
+
+	if (lane_map == NULL)
+		return;
+	dlist_foreach_modify(iter, &lane_list)
+	{
+		LaneHold *hold = dlist_container(LaneHold, node, iter.cur);
+
+		if (hold->nest_level < nest_level)
+			break;
+		lane_forget(hold);
+	}
+	lane_forget_loaded();
+}

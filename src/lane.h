@@ -1,0 +1,69 @@
+/*
+ * lane.h
+ *		Lanes: the parallel, gapless sequences of a poll's events.
+ *
+ * A lane is a transaction-level lock, taken by a transaction that writes to the
+ * poll and kept to its end.  The lock guards the lane's row and the counts that
+ * are kept for the lane.
+ */
+#ifndef POLL_TALLY_LANE_H
+#define POLL_TALLY_LANE_H
+
+#include "postgres.h"
+#include "lib/ilist.h"
+
+#include "tally_type.h"
+
+#define LANE_MAX 64     /* lanes a poll */
+#define LANE_DEFAULT 32 /* max_lanes where the poll does not say */
+
+/* A lane that this transaction holds. */
+typedef struct LaneHold
+{
+	dlist_node node; /* newest first */
+	int32 poll_id;
+	int lane;
+	int nest_level; /* of the subtransaction that took it */
+	uint64 loaded;  /* the generation in which the fields below were read */
+	int64 seq;      /* of the lane's row: highest seq written */
+	Tally *counts;  /* of the lane's row, in the context of the holds */
+} LaneHold;
+
+/*
+ * Take a lane of the poll, or return the one held already.  Lanes are tried in
+ * turn without waiting; *waited tells whether all were taken, so that what was
+ * judged before may have changed.  *fresh: this call took it.
+ */
+extern LaneHold *lane_acquire(int32 poll_id, int max_lanes, bool *waited,
+							  bool *fresh);
+
+/* Give back a lane that this call took and under which nothing was written. */
+extern void lane_release_unused(LaneHold *hold);
+
+/* The lane held of a poll, or NULL. */
+extern LaneHold *lane_held(int32 poll_id);
+
+/*
+ * Take every lane of the poll, in ascending order, waiting for each.  With them
+ * all, nobody is writing to the poll.
+ */
+extern void lane_acquire_all(int32 poll_id, int max_lanes);
+
+/* The same without waiting; false, with none taken, when one is not free. */
+extern bool lane_try_all(int32 poll_id, int max_lanes);
+
+/* Fill seq and counts from the lane's row (0 and empty when it has none). */
+extern void lane_load(LaneHold *hold);
+
+/* Write the lane's row. */
+extern void lane_write(LaneHold *hold, int64 seq, const Tally *counts);
+
+/* The rows are no longer as loaded. */
+extern void lane_forget_loaded(void);
+
+/* At the end of a transaction and of a subtransaction. */
+extern void lane_at_end(void);
+extern void lane_at_subcommit(int nest_level);
+extern void lane_at_subabort(int nest_level);
+
+#endif /* POLL_TALLY_LANE_H */

@@ -1,0 +1,80 @@
+/*
+ * ledger.h
+ *		The ledger: the append-only table of accepted events and retractions.
+ */
+#ifndef POLL_TALLY_LEDGER_H
+#define POLL_TALLY_LEDGER_H
+
+#include "event.h"
+#include "receipt.h"
+
+/* An entry of the ledger, copied out of its row. */
+typedef struct LedgerEntry
+{
+	int32 poll_id;
+	EventPosition position;
+	TimestampTz accepted_at;
+	text *event_id;
+	Tally *votes;  /* what the sender said */
+	Tally *effect; /* what it did to the counts */
+	int32 attempt; /* of the principal; 0 without one */
+	text *principal;
+	bool has_occurred_at;
+	TimestampTz occurred_at;
+	Jsonb *payload; /* NULL for SQL NULL */
+	text *retracts; /* the event that a retraction takes back, else NULL */
+	text *reason;   /* of a retraction */
+	bool may_respond_again; /* of a retraction */
+
+	/*
+	 * The chain of a principal in a poll: its entries, events and retractions
+	 * alike, are numbered by link from 1.  Each carries the state after it.
+	 */
+	int32 link;    /* 0 without a principal */
+	int32 granted; /* attempts given back by retractions so far */
+	bool barred;   /* a retraction took the right to respond again */
+} LedgerEntry;
+
+/* The entry with an id, of an event or a retraction; awaits an owner in flight. */
+extern bool ledger_find(const text *event_id, LedgerEntry *entry);
+
+/* Does an entry with the id exist, committed, ours or in flight?  Never waits. */
+extern bool ledger_is_known(const text *event_id);
+
+/* The entry with an id as the active snapshot sees it. */
+extern bool ledger_find_visible(const text *event_id, LedgerEntry *entry);
+
+/* The id that holds a source coordinate; awaits an owner in flight. */
+extern text *ledger_find_source(const text *source, int32 partition,
+								int64 offset);
+
+/* The last entry of a principal in a poll; awaits an owner in flight. */
+extern bool ledger_find_tail(int32 poll_id, const text *principal,
+							 LedgerEntry *entry);
+
+/* The id of the principal's last event at or below a link of its chain. */
+extern text *ledger_last_attempt(int32 poll_id, const text *principal,
+								 int32 link);
+
+/* The retraction of an event; awaits an owner in flight. */
+extern bool ledger_find_retraction(const text *event_id, LedgerEntry *entry);
+
+/* Which fields of the event differ from the entry's: bits of DIFFERS_*. */
+extern int ledger_compare(const LedgerEntry *entry, int32 poll_id,
+						  const Event *event);
+
+/*
+ * Insert an entry.  The event gives source coordinates and the payload; NULL
+ * for a retraction.  The caller holds the lane of entry->position.  Returns
+ * false, with nothing left behind, when another entry owns the id, the link of
+ * the principal, the source coordinate or the retracted event, or is about to.
+ */
+extern bool ledger_insert(const LedgerEntry *entry, const Event *event);
+
+/*
+ * Let the statements of "remove" pass the guard of the ledger; for dropping a
+ * closed poll.  No setting and no SQL reaches this.
+ */
+extern void ledger_unguarded(void (*remove)(int32 poll_id), int32 poll_id);
+
+#endif /* POLL_TALLY_LEDGER_H */

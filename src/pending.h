@@ -1,0 +1,45 @@
+/*
+ * pending.h
+ *		What this transaction has counted and not yet written.
+ *
+ * The counts and seqs of a transaction's events are gathered in memory, one
+ * level a subtransaction, and written once: before commit, before PREPARE
+ * TRANSACTION, or before something reads the rows.  So n events of one
+ * transaction cost n and not n squared.  Views add what is pending, so that each
+ * event is visible at once to the transaction itself.
+ */
+#ifndef POLL_TALLY_PENDING_H
+#define POLL_TALLY_PENDING_H
+
+#include "lane.h"
+#include "poll.h"
+
+/* The seq that the next event of the lane gets. */
+extern int64 pending_next_seq(LaneHold *hold);
+
+/*
+ * Would the effect take a count of the lane below minimum or above maximum?
+ * Returns the offending choice as a palloc'd string, or NULL.  A count outside
+ * bigint raises 22003.
+ */
+extern char *pending_beyond_limits(LaneHold *hold, const Tally *effect,
+								   int64 minimum, int64 maximum);
+
+/*
+ * Count an event that is in the ledger at seq.  Its counts were checked with
+ * pending_beyond_limits, so nothing is raised for them here.
+ */
+extern void pending_add(LaneHold *hold, int64 seq, const Tally *effect);
+
+/* Give back a lane that the caller took, having counted nothing under it. */
+extern void pending_release_lane(LaneHold *hold);
+
+/* Write all that is pending.  Afterwards the rows tell all. */
+extern void pending_flush(void);
+
+/* At the end of a transaction and of a subtransaction. */
+extern void pending_at_end(void);
+extern void pending_at_subcommit(int nest_level);
+extern void pending_at_subabort(int nest_level);
+
+#endif /* POLL_TALLY_PENDING_H */

@@ -1,0 +1,270 @@
+/*
+ * poll.c
+ *		Polls: their rules, and the judgement of an event by them.
+ *
+ * A poll's row is read as it is now, whatever the caller's snapshot.  Rules that
+ * give a count its meaning never change.  closed_at and closes_at change under
+ * all lanes of the poll, so what a holder of a lane reads of them stays true
+ * until its transaction ends.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "poll.h"
+#include "settings.h"
+#include "store.h"
+
+/* How far occurred_at may lie in the future: clocks of senders differ. */
+#define POLL_CLOCK_SKEW_US (5 * USECS_PER_MINUTE)
+
+enum ChoiceColumn
+{
+	CHOICE_POLL_ID = 1,
+	CHOICE_ORD,
+	CHOICE_NARROW,
+	CHOICE_CHOICE,
+	CHOICE_LABEL
+};
+
+static PollCounting
+poll_counting_from_text(const text *counting)
+{
+	switch (*EVENT_TEXT_BYTES(counting))
+	{
+		case 'o':
+			return COUNTING_ONCE;
+		case 'l':
+			return COUNTING_LATEST;
+		default:
+			return COUNTING_EVERY;
+	}
+}
+
+/* A nullable column, with what NULL stands for. */
+static int32
+poll_get_int4(Store *store, AttrNumber attribute, int32 otherwise)
+{
+	bool isnull;
+	Datum value = store_get(store, attribute, &isnull);
+
+	return isnull ? otherwise : DatumGetInt32(value);
+}
+
+static int64
+poll_get_int8(Store *store, AttrNumber attribute, int64 otherwise)
+{
+	bool isnull;
+	Datum value = store_get(store, attribute, &isnull);
+
+	return isnull ? otherwise : DatumGetInt64(value);
+}
+
+static void
+poll_deform(Store *store, Poll *poll)
+{
+	text *counting = DatumGetTextPP(store_get_notnull(store, POLL_COUNTING));
+	bool no_minimum;
+	bool no_maximum;
+	bool isnull;
+
+	poll->poll_id = DatumGetInt32(store_get_notnull(store, POLL_POLL_ID));
+	poll->counting = poll_counting_from_text(counting);
+	poll->max_attempts = poll_get_int4(store, POLL_MAX_ATTEMPTS, 0);
+	poll->max_choices =
+		DatumGetInt32(store_get_notnull(store, POLL_MAX_CHOICES));
+	poll->min_weight = DatumGetInt64(store_get_notnull(store, POLL_MIN_WEIGHT));
+	poll->max_weight = DatumGetInt64(store_get_notnull(store, POLL_MAX_WEIGHT));
+	poll->open_choices =
+		DatumGetBool(store_get_notnull(store, POLL_OPEN_CHOICES));
+	poll->restricted = DatumGetBool(store_get_notnull(store, POLL_RESTRICTED));
+	poll->max_lanes = DatumGetInt32(store_get_notnull(store, POLL_MAX_LANES));
+	(void) store_get(store, POLL_MIN_COUNT, &no_minimum);
+	(void) store_get(store, POLL_MAX_COUNT, &no_maximum);
+	poll->limited = !no_minimum || !no_maximum;
+	poll->min_count = poll_get_int8(store, POLL_MIN_COUNT, PG_INT64_MIN);
+	poll->max_count = poll_get_int8(store, POLL_MAX_COUNT, PG_INT64_MAX);
+	poll->opens_at = poll_get_int8(store, POLL_OPENS_AT, DT_NOBEGIN);
+	poll->closes_at = poll_get_int8(store, POLL_CLOSES_AT, DT_NOEND);
+	(void) store_get(store, POLL_CLOSED_AT, &isnull);
+	poll->closed = !isnull;
+}
+
+bool
+poll_find(const text *name, Poll *poll)
+{
+	Store store;
+	StoreKey key;
+	bool found;
+
+	store_open(&store, "poll", "poll_poll_key", AccessShareLock);
+	store_key_init(&key);
+	store_key_text(&key, name);
+	found = store_find_current(&store, &key);
+	if (found)
+		poll_deform(&store, poll);
+	store_close(&store);
+	return found;
+}
+
+char *
+poll_name(int32 poll_id)
+{
+	Store store;
+	StoreKey key;
+	char *name = NULL;
+
+	store_open(&store, "poll", "poll_pkey", AccessShareLock);
+	store_key_init(&key);
+	store_key_int4(&key, poll_id);
+	if (store_find_current(&store, &key))
+		name = TextDatumGetCString(store_get_notnull(&store, POLL_POLL));
+	store_close(&store);
+	return name;
+}
+
+static bool
+poll_refuse(Receipt *refusal, Outcome outcome, char *detail)
+{
+	refusal->outcome = outcome;
+	refusal->detail = detail;
+	return false;
+}
+
+bool
+poll_is_open(const Poll *poll, TimestampTz now, Receipt *refusal)
+{
+	if (poll->closed)
+		return poll_refuse(refusal, OUTCOME_CLOSED,
+						   pstrdup("The poll is closed."));
+	if (now >= poll->closes_at)
+		return poll_refuse(refusal, OUTCOME_CLOSED,
+						   psprintf("The deadline was %s.",
+									timestamptz_to_str(poll->closes_at)));
+	if (now < poll->opens_at)
+		return poll_refuse(refusal, OUTCOME_NOT_OPEN,
+						   psprintf("The poll opens at %s.",
+									timestamptz_to_str(poll->opens_at)));
+	return true;
+}
+
+/* Is the principal on the roll of a restricted poll? */
+static bool
+poll_is_eligible(int32 poll_id, const text *principal)
+{
+	Store store;
+	StoreKey key;
+	bool found;
+
+	if (principal == NULL)
+		return false;
+	store_open(&store, "roll", "roll_pkey", AccessShareLock);
+	store_key_init(&key);
+	store_key_int4(&key, poll_id);
+	store_key_text(&key, principal);
+	found = store_find_current(&store, &key);
+	store_close(&store);
+	return found;
+}
+
+/* Row 9 for the votes: how many choices, and each weight. */
+static char *
+poll_votes_problem(const Poll *poll, const Tally *votes)
+{
+	int choices = tally_count_entries(votes);
+	TallyIterator it;
+	TallyEntry entry;
+
+	if (choices > poll->max_choices)
+		return psprintf(
+			"The votes name %d choices; the poll allows %d an event.", choices,
+			poll->max_choices);
+	tally_iterate(votes, &it);
+	while (tally_next(&it, &entry))
+		if (entry.count < poll->min_weight || entry.count > poll->max_weight)
+			return psprintf("The count of choice \"%.*s\" is " INT64_FORMAT
+							"; the poll allows " INT64_FORMAT
+							" to " INT64_FORMAT ".",
+							entry.length, entry.choice, entry.count,
+							poll->min_weight, poll->max_weight);
+	return NULL;
+}
+
+/* Row 9: the poll's own rules of form; NULL when they hold. */
+static char *
+poll_form_problem(const Poll *poll, const Event *event, TimestampTz now)
+{
+	if (event->principal == NULL && poll_needs_principal(poll))
+		return pstrdup("The poll needs a principal, and it is NULL.");
+	if (event->has_payload)
+	{
+		Size size = toast_raw_datum_size(event->payload) - VARHDRSZ;
+
+		if (size > (Size) settings_max_payload)
+			return psprintf("The payload has %zu bytes; poll_tally.max_payload "
+							"allows %d.",
+							size, settings_max_payload);
+	}
+	if (event->has_occurred_at && event->occurred_at > now + POLL_CLOCK_SKEW_US)
+		return pstrdup("occurred_at lies more than 5 minutes in the future.");
+	return poll_votes_problem(poll, event->votes);
+}
+
+bool
+poll_find_choice(int32 poll_id, const char *choice, int length, bool *narrow)
+{
+	text *name = cstring_to_text_with_len(choice, length);
+	Store store;
+	StoreKey key;
+	bool found;
+
+	store_open(&store, "choice", "choice_pkey", AccessShareLock);
+	store_key_init(&key);
+	store_key_int4(&key, poll_id);
+	store_key_text(&key, name);
+	found = store_find_current(&store, &key);
+	if (found)
+		*narrow = DatumGetBool(store_get_notnull(&store, CHOICE_NARROW));
+	store_close(&store);
+	pfree(name);
+	return found;
+}
+
+/* Row 10: every choice of the votes has to be in the poll. */
+static bool
+poll_has_choices(const Poll *poll, const Tally *votes, Receipt *refusal)
+{
+	TallyIterator it;
+	TallyEntry entry;
+	bool narrow;
+
+	if (poll->open_choices)
+		return true;
+	tally_iterate(votes, &it);
+	while (tally_next(&it, &entry))
+		if (!poll_find_choice(poll->poll_id, entry.choice, entry.length,
+							  &narrow))
+			return poll_refuse(refusal, OUTCOME_UNKNOWN_CHOICE,
+							   psprintf("The poll has no choice \"%.*s\".",
+										entry.length, entry.choice));
+	return true;
+}
+
+bool
+poll_allows(const Poll *poll, const Event *event, TimestampTz now,
+			Receipt *refusal)
+{
+	char *problem;
+
+	if (!poll_is_open(poll, now, refusal))
+		return false;
+	if (poll->restricted && !poll_is_eligible(poll->poll_id, event->principal))
+		return poll_refuse(refusal, OUTCOME_NOT_ELIGIBLE,
+						   pstrdup("The principal is not on the poll's roll."));
+	problem = poll_form_problem(poll, event, now);
+	if (problem != NULL)
+		return poll_refuse(refusal, OUTCOME_INVALID, problem);
+	return poll_has_choices(poll, event->votes, refusal);
+}

@@ -1,0 +1,88 @@
+/*
+ * poll.h
+ *		Polls: their rules, and the judgement of an event by them.
+ */
+#ifndef POLL_TALLY_POLL_H
+#define POLL_TALLY_POLL_H
+
+#include "event.h"
+#include "receipt.h"
+
+typedef enum PollCounting
+{
+	COUNTING_ONCE,   /* one response per principal */
+	COUNTING_LATEST, /* a new event replaces the principal's current vote */
+	COUNTING_EVERY   /* each event counts */
+} PollCounting;
+
+/* What accepting needs to know of a poll. */
+typedef struct Poll
+{
+	int32 poll_id;
+	PollCounting counting;
+	int32 max_attempts; /* 0: no bound */
+	int32 max_choices;
+	int64 min_weight;
+	int64 max_weight;
+	bool open_choices;
+	bool restricted;
+	bool limited; /* has min_count or max_count */
+	int64 min_count;
+	int64 max_count;
+	int32 max_lanes;
+	bool closed;
+	TimestampTz opens_at;  /* DT_NOBEGIN: since ever */
+	TimestampTz closes_at; /* DT_NOEND: never */
+} Poll;
+
+/* Columns of the table poll that C code reads. */
+enum PollColumn
+{
+	POLL_POLL_ID = 1,
+	POLL_MAX_CHOICES,
+	POLL_MIN_WEIGHT,
+	POLL_MAX_WEIGHT,
+	POLL_MAX_LANES,
+	POLL_OPEN_CHOICES,
+	POLL_RESTRICTED,
+	POLL_POLL,
+	POLL_COUNTING,
+	POLL_MAX_ATTEMPTS,
+	POLL_MIN_COUNT,
+	POLL_MAX_COUNT,
+	POLL_OPENS_AT,
+	POLL_CLOSES_AT,
+	POLL_CLOSED_AT
+};
+
+/* The poll as it is now; false when there is none of that name. */
+extern bool poll_find(const text *name, Poll *poll);
+
+/* The name of a poll, palloc'd; NULL when it is gone. */
+extern char *poll_name(int32 poll_id);
+
+/* Rows 6 and 7 of section 4, by the server's clock. */
+extern bool poll_is_open(const Poll *poll, TimestampTz now, Receipt *refusal);
+
+/* Rows 6 to 10 of section 4; true when the poll's rules allow the event. */
+extern bool poll_allows(const Poll *poll, const Event *event, TimestampTz now,
+						Receipt *refusal);
+
+/* Has the poll this choice, and are its counts kept in the lane's own row? */
+extern bool poll_find_choice(int32 poll_id, const char *choice, int length,
+							 bool *narrow);
+
+/*
+ * Make a choice of an open-choice poll known, if it is not: returns false when
+ * the poll is full.  The caller holds a lane of the poll.
+ */
+extern bool poll_add_key(const Poll *poll, const char *choice, int length);
+
+/* Does a principal's event need to be the principal's alone? */
+static inline bool
+poll_needs_principal(const Poll *poll)
+{
+	return poll->counting != COUNTING_EVERY || poll->max_attempts > 0;
+}
+
+#endif /* POLL_TALLY_POLL_H */

@@ -1,0 +1,80 @@
+/*
+ * poll_tally.c
+ *		The library: what is done once when it is loaded.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "lane.h"
+#include "pending.h"
+#include "settings.h"
+#include "store.h"
+#include "worker.h"
+
+/* The version of this library; the control file's default_version. */
+#define POLL_TALLY_VERSION "0.1.0"
+
+PG_MODULE_MAGIC;
+
+void _PG_init(void);
+
+/* Pending counts are written just before the transaction's fate is sealed. */
+static void
+poll_tally_at_xact_event(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			pending_flush();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			pending_at_end();
+			lane_at_end();
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+poll_tally_at_subxact_event(SubXactEvent event, SubTransactionId self,
+							SubTransactionId parent, void *arg)
+{
+	int nest_level = GetCurrentTransactionNestLevel();
+
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		pending_at_subcommit(nest_level);
+		lane_at_subcommit(nest_level);
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		pending_at_subabort(nest_level);
+		lane_at_subabort(nest_level);
+	}
+}
+
+void
+_PG_init(void)
+{
+	settings_define();
+	RegisterXactCallback(poll_tally_at_xact_event, NULL);
+	RegisterSubXactCallback(poll_tally_at_subxact_event, NULL);
+	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
+		worker_register();
+}
+
+/* library_version() RETURNS text */
+PG_FUNCTION_INFO_V1(poll_tally_library_version);
+Datum
+poll_tally_library_version(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(POLL_TALLY_VERSION));
+}

@@ -1,0 +1,188 @@
+/*
+ * snapshot.c
+ *		Snapshots: complete counts of a poll at a frontier, with a revision.
+ *
+ * Invariant: a revision's counts are those of exactly the entries up to its
+ * frontier, since one statement reads both under one MVCC snapshot; revisions
+ * grow by one, since the publication row is locked from before they are read
+ * until the commit.  The row of the snapshot and its NOTIFY commit together.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/datum.h"
+
+#include "settings.h"
+#include "snapshot.h"
+#include "store.h"
+
+static StoreStatement begin_publication = {
+	"INSERT INTO poll_tally.publication (poll_id, revision, included_position,"
+	" frontier, published_at, final)"
+	" VALUES ($1, CASE WHEN $2 THEN 0 ELSE 1 END, 0, '{}', clock_timestamp(),"
+	" false)",
+	2,
+	{INT4OID, BOOLOID},
+	NULL};
+
+static StoreStatement begin_snapshot = {
+	"INSERT INTO poll_tally.snapshot (poll_id, revision, included_position,"
+	" frontier, counts, total, published_at, final)"
+	" SELECT b.poll_id, b.revision, 0, '{}', '{}', 0, b.published_at, false"
+	" FROM poll_tally.publication b WHERE b.poll_id = $1 AND NOT $2",
+	2,
+	{INT4OID, BOOLOID},
+	NULL};
+
+void
+snapshot_begin(int32 poll_id, bool hidden)
+{
+	Datum values[] = {Int32GetDatum(poll_id), BoolGetDatum(hidden)};
+
+	(void) store_run(&begin_publication, values, NULL);
+	(void) store_run(&begin_snapshot, values, NULL);
+}
+
+static StoreStatement lock_publication = {
+	"SELECT FROM poll_tally.publication WHERE poll_id = $1 FOR UPDATE",
+	1,
+	{INT4OID},
+	NULL};
+
+void
+snapshot_lock(int32 poll_id)
+{
+	Datum values[] = {Int32GetDatum(poll_id)};
+
+	if (store_run(&lock_publication, values, NULL) != 1)
+		ereport(ERROR, (errcode(ERRCODE_NO_DATA_FOUND),
+						errmsg("poll number %d has no publication", poll_id)));
+}
+
+/* $2: the final snapshot, which is published whether or not anything moved. */
+static StoreStatement publish_snapshots = {
+	"WITH inserted AS ("
+	" INSERT INTO poll_tally.snapshot (poll_id, revision, included_position,"
+	"  frontier, counts, total, published_at, final)"
+	" SELECT b.poll_id, b.revision + 1, m.position, m.frontier, c.counts,"
+	"  poll_tally.total(c.counts), clock_timestamp(), $2"
+	" FROM poll_tally.publication b"
+	" CROSS JOIN LATERAL (SELECT f.frontier,"
+	"  (SELECT coalesce(sum(seq), 0)::bigint FROM unnest(f.frontier) AS u (seq))"
+	"  FROM (SELECT poll_tally.frontier_of(b.poll_id)) AS f (frontier))"
+	"  AS m (frontier, position)"
+	" CROSS JOIN LATERAL (SELECT CASE WHEN NOT poll_tally.is_wide(b.poll_id)"
+	"  THEN poll_tally.counts_of(b.poll_id) END) AS c (counts)"
+	" WHERE b.poll_id = ANY ($1) AND ($2 OR m.position > b.included_position)"
+	" RETURNING poll_id, revision, included_position, frontier, published_at,"
+	"  final)"
+	" UPDATE poll_tally.publication AS b SET revision = i.revision,"
+	"  included_position = i.included_position, frontier = i.frontier,"
+	"  published_at = i.published_at, final = i.final"
+	" FROM inserted i WHERE b.poll_id = i.poll_id RETURNING b.poll_id",
+	2,
+	{INT4ARRAYOID, BOOLOID},
+	NULL};
+
+/* A message on the channel of each poll and on the one of all polls. */
+static StoreStatement announce = {
+	"SELECT pg_notify('poll_tally', m.message),"
+	" pg_notify(poll_tally.channel(p.poll), m.message)"
+	" FROM unnest($1) AS u (poll_id)"
+	" JOIN poll_tally.poll p USING (poll_id)"
+	" CROSS JOIN LATERAL (SELECT poll_tally.message_of(p.poll_id)::text)"
+	"  AS m (message)"
+	" ORDER BY p.poll_id",
+	1,
+	{INT4ARRAYOID},
+	NULL};
+
+/* The newest ones and the final one are kept. */
+static StoreStatement forget_old = {
+	"DELETE FROM poll_tally.snapshot s USING poll_tally.publication b"
+	" WHERE b.poll_id = ANY ($1) AND s.poll_id = b.poll_id"
+	" AND s.revision <= b.revision - $2 AND NOT s.final",
+	2,
+	{INT4ARRAYOID, INT4OID},
+	NULL};
+
+/* The poll_ids that a statement returned, as integer[]. */
+static Datum
+snapshot_returned_polls(uint64 count)
+{
+	Datum *polls = palloc_array(Datum, Max(count, 1));
+	bool isnull;
+
+	for (uint64 i = 0; i < count; i++)
+		polls[i] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
+								 1, &isnull);
+	return PointerGetDatum(
+		construct_array(polls, (int) count, INT4OID, 4, true, TYPALIGN_INT));
+}
+
+static uint64
+snapshot_insert(Datum poll_ids, bool final)
+{
+	Datum values[] = {poll_ids, BoolGetDatum(final)};
+	uint64 count = store_run(&publish_snapshots, values, NULL);
+	Datum published[2];
+
+	if (count == 0)
+		return 0;
+	published[0] = snapshot_returned_polls(count);
+	published[1] = Int32GetDatum(settings_keep_snapshots);
+	(void) store_run(&announce, published, NULL);
+	(void) store_run(&forget_old, published, NULL);
+	/* An announced revision must not vanish and return with other content. */
+	ForceSyncCommit();
+	return count;
+}
+
+uint64
+snapshot_publish(Datum poll_ids)
+{
+	return snapshot_insert(poll_ids, false);
+}
+
+void
+snapshot_finish(int32 poll_id)
+{
+	Datum poll = Int32GetDatum(poll_id);
+
+	(void) snapshot_insert(PointerGetDatum(construct_array(&poll, 1, INT4OID, 4,
+														   true, TYPALIGN_INT)),
+						   true);
+}
+
+static StoreStatement newest_row = {
+	"SELECT s FROM poll_tally.poll p"
+	" JOIN poll_tally.publication b ON b.poll_id = p.poll_id"
+	" JOIN poll_tally.snapshots s ON s.poll = p.poll AND s.revision = b.revision"
+	" WHERE p.poll_id = $1",
+	1,
+	{INT4OID},
+	NULL};
+
+/* What the view gives for a poll without a snapshot. */
+static StoreStatement empty_row = {
+	"SELECT CAST(ROW(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+	" AS poll_tally.snapshots)",
+	0,
+	{0},
+	NULL};
+
+Datum
+snapshot_row(int32 poll_id)
+{
+	Datum values[] = {Int32GetDatum(poll_id)};
+	bool isnull;
+	Datum row;
+
+	if (store_run(&newest_row, values, NULL) == 0)
+		(void) store_run(&empty_row, NULL, NULL);
+	row =
+		SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	return SPI_datumTransfer(row, false, -1);
+}

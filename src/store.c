@@ -1,0 +1,426 @@
+/*
+ * store.c
+ *		The one seam to the tables.
+ *
+ * Two kinds of rows are looked up on the path of an event.
+ *
+ * Rows that are only ever inserted (the ledger): a dirty snapshot finds every
+ * owner of a key, in flight or not, and cannot miss one, since no row moves.
+ *
+ * Rows that are updated (polls, lanes): SnapshotSelf finds the current version.
+ * It can miss a row that is moving to another page while the index is read.
+ * Lane rows are read under the lane's lock, where nothing moves; for the others
+ * a miss is settled with a fresh MVCC snapshot.
+ *
+ * Neither is an MVCC snapshot, so that our look-ups take no predicate locks and
+ * add no serialization failure.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_extension.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "store.h"
+
+Oid
+store_relation_oid(const char *name)
+{
+	Oid schema = get_namespace_oid(STORE_SCHEMA, true);
+
+	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
+}
+
+/* The same for a table that must be there. */
+static Oid
+store_require_relation(const char *name)
+{
+	Oid relation = store_relation_oid(name);
+
+	if (!OidIsValid(relation))
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("relation \"%s.%s\" does not exist", STORE_SCHEMA, name),
+			 errhint(
+				 "Is the extension poll_tally installed in this database?")));
+	return relation;
+}
+
+void
+store_open(Store *store, const char *table, const char *index,
+		   LOCKMODE lockmode)
+{
+	store->lockmode = lockmode;
+	store->table = table_open(store_require_relation(table), lockmode);
+	store->index = index_open(store_require_relation(index), lockmode);
+	store->slot = table_slot_create(store->table, NULL);
+}
+
+void
+store_close(Store *store)
+{
+	LOCKMODE release =
+		store->lockmode == AccessShareLock ? AccessShareLock : NoLock;
+
+	ExecDropSingleTupleTableSlot(store->slot);
+	index_close(store->index, release);
+	table_close(store->table, release);
+}
+
+void
+store_key_init(StoreKey *key)
+{
+	key->count = 0;
+}
+
+static void
+store_key_add(StoreKey *key, RegProcedure procedure, Oid collation, Datum value)
+{
+	ScanKey entry = &key->keys[key->count];
+
+	Assert(key->count < STORE_MAX_KEYS);
+	key->count++;
+	ScanKeyEntryInitialize(entry, 0, (AttrNumber) key->count,
+						   BTEqualStrategyNumber, InvalidOid, collation,
+						   procedure, value);
+}
+
+void
+store_key_int4(StoreKey *key, int32 value)
+{
+	store_key_add(key, F_INT4EQ, InvalidOid, Int32GetDatum(value));
+}
+
+void
+store_key_int8(StoreKey *key, int64 value)
+{
+	store_key_add(key, F_INT8EQ, InvalidOid, Int64GetDatum(value));
+}
+
+void
+store_key_bool(StoreKey *key, bool value)
+{
+	store_key_add(key, F_BOOLEQ, InvalidOid, BoolGetDatum(value));
+}
+
+void
+store_key_text(StoreKey *key, const text *value)
+{
+	store_key_add(key, F_TEXTEQ, C_COLLATION_OID, PointerGetDatum(value));
+}
+
+/* The first row of the key under a snapshot, left in the slot. */
+static bool
+store_find_with(Store *store, StoreKey *key, Snapshot snapshot,
+				ScanDirection direction)
+{
+	IndexScanDesc scan = compat_index_beginscan(store->table, store->index,
+												snapshot, key->count);
+	bool found;
+
+	index_rescan(scan, key->keys, key->count, NULL, 0);
+	found = index_getnext_slot(scan, direction, store->slot);
+	/* A slot pins its buffer on its own, so it outlives the scan. */
+	index_endscan(scan);
+	return found;
+}
+
+static bool
+store_find_mvcc(Store *store, StoreKey *key, Snapshot snapshot)
+{
+	bool found;
+
+	snapshot = RegisterSnapshot(snapshot);
+	found = store_find_with(store, key, snapshot, ForwardScanDirection);
+	if (found)
+		ExecMaterializeSlot(store->slot);
+	UnregisterSnapshot(snapshot);
+	return found;
+}
+
+bool
+store_find_current(Store *store, StoreKey *key)
+{
+	if (store_find_with(store, key, SnapshotSelf, ForwardScanDirection))
+		return true;
+	return store_find_mvcc(store, key, GetLatestSnapshot());
+}
+
+bool
+store_find_guarded(Store *store, StoreKey *key)
+{
+	return store_find_with(store, key, SnapshotSelf, ForwardScanDirection);
+}
+
+bool
+store_find_visible(Store *store, StoreKey *key)
+{
+	return store_find_mvcc(store, key, GetActiveSnapshot());
+}
+
+bool
+store_is_owned(Store *store, StoreKey *key)
+{
+	SnapshotData dirty;
+
+	InitDirtySnapshot(dirty);
+	return store_find_with(store, key, &dirty, ForwardScanDirection);
+}
+
+/* Was the row that the slot holds written by this transaction? */
+static bool
+store_is_own_row(Store *store)
+{
+	bool isnull;
+	Datum xmin =
+		slot_getsysattr(store->slot, MinTransactionIdAttributeNumber, &isnull);
+
+	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+}
+
+/*
+ * Above READ COMMITTED, a row that a twin committed after our snapshot may not
+ * be answered from: the transaction has to see it or be retried.
+ */
+static void
+store_require_in_snapshot(Store *store, const char *noun)
+{
+	if (!IsolationUsesXactSnapshot() || store_is_own_row(store))
+		return;
+	if (table_tuple_satisfies_snapshot(store->table, store->slot,
+									   GetTransactionSnapshot()))
+		return;
+	ereport(
+		ERROR,
+		(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+		 errmsg("could not serialize access due to concurrent update"),
+		 errdetail("A concurrent transaction has stored the same %s.", noun),
+		 errhint("The transaction might succeed if retried.")));
+}
+
+/* Wait until the transaction that owns the row in flight has ended. */
+static void
+store_await_owner(Store *store, SnapshotData *dirty, ItemPointer tid)
+{
+	if (TransactionIdIsValid(dirty->xmin) && dirty->speculativeToken != 0)
+		SpeculativeInsertionWait(dirty->xmin, dirty->speculativeToken);
+	else
+		XactLockTableWait(TransactionIdIsValid(dirty->xmin) ? dirty->xmin
+															: dirty->xmax,
+						  store->table, tid, XLTW_InsertIndexUnique);
+}
+
+bool
+store_find_owner(Store *store, StoreKey *key, ScanDirection direction,
+				 const char *noun)
+{
+	for (;;)
+	{
+		SnapshotData dirty;
+		ItemPointerData tid;
+
+		CHECK_FOR_INTERRUPTS();
+		InitDirtySnapshot(dirty);
+		if (!store_find_with(store, key, &dirty, direction))
+			return false;
+		if (!TransactionIdIsValid(dirty.xmin) &&
+			!TransactionIdIsValid(dirty.xmax))
+		{
+			store_require_in_snapshot(store, noun);
+			return true;
+		}
+		tid = store->slot->tts_tid;
+		ExecClearTuple(store->slot);
+		store_await_owner(store, &dirty, &tid);
+	}
+}
+
+text *
+store_get_text(Store *store, AttrNumber attribute)
+{
+	bool isnull;
+	Datum value = slot_getattr(store->slot, attribute, &isnull);
+
+	return isnull ? NULL : DatumGetTextPCopy(value);
+}
+
+void
+store_writer_open(StoreWriter *writer, const char *table)
+{
+	writer->table = table_open(store_require_relation(table), RowExclusiveLock);
+	writer->estate = CreateExecutorState();
+	writer->result = makeNode(ResultRelInfo);
+	InitResultRelInfo(writer->result, writer->table, 0, NULL, 0);
+	ExecOpenIndices(writer->result, false);
+	writer->slot = table_slot_create(writer->table, NULL);
+}
+
+void
+store_writer_close(StoreWriter *writer)
+{
+	ExecDropSingleTupleTableSlot(writer->slot);
+	ExecCloseIndices(writer->result);
+	FreeExecutorState(writer->estate);
+	table_close(writer->table, NoLock);
+}
+
+/* Make the slot an all-NULL row, to be filled and then written. */
+void
+store_writer_clear(StoreWriter *writer)
+{
+	TupleTableSlot *slot = writer->slot;
+
+	ExecClearTuple(slot);
+	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
+	memset(slot->tts_values, 0,
+		   slot->tts_tupleDescriptor->natts * sizeof(Datum));
+	ExecStoreVirtualTuple(slot);
+}
+
+void
+store_insert(StoreWriter *writer)
+{
+	table_tuple_insert(writer->table, writer->slot, GetCurrentCommandId(true),
+					   0, NULL);
+	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
+	if (writer->result->ri_NumIndices > 0)
+		list_free(compat_insert_index_tuples(writer->result, writer->slot,
+											 writer->estate, NULL, NIL));
+	ResetPerTupleExprContext(writer->estate);
+}
+
+/* The unique indexes of the table, but for its primary key. */
+static List *
+store_arbiters(StoreWriter *writer)
+{
+	List *arbiters = NIL;
+
+	for (int i = 0; i < writer->result->ri_NumIndices; i++)
+	{
+		Form_pg_index index =
+			writer->result->ri_IndexRelationDescs[i]->rd_index;
+
+		if (index->indisunique && !index->indisprimary)
+			arbiters = lappend_oid(arbiters, index->indexrelid);
+	}
+	return arbiters;
+}
+
+bool
+store_insert_unless_owned(StoreWriter *writer)
+{
+	List *arbiters = store_arbiters(writer);
+	TransactionId xid = GetCurrentTransactionId();
+	bool conflict = false;
+	uint32 token;
+
+	Assert(arbiters != NIL);
+	token = SpeculativeInsertionLockAcquire(xid);
+	table_tuple_insert_speculative(writer->table, writer->slot,
+								   GetCurrentCommandId(true), 0, NULL, token);
+	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
+	list_free(compat_insert_index_tuples(writer->result, writer->slot,
+										 writer->estate, &conflict, arbiters));
+	table_tuple_complete_speculative(writer->table, writer->slot, token,
+									 !conflict);
+	SpeculativeInsertionLockRelease(xid);
+
+	ResetPerTupleExprContext(writer->estate);
+	list_free(arbiters);
+	return !conflict;
+}
+
+void
+store_update(StoreWriter *writer, Store *store)
+{
+	ItemPointerData tid = store->slot->tts_tid;
+
+	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
+	compat_update_tuple(writer->result, writer->estate, &tid, writer->slot);
+	ResetPerTupleExprContext(writer->estate);
+}
+
+Oid
+store_owner(void)
+{
+	Relation ledger =
+		table_open(store_require_relation("ledger"), AccessShareLock);
+	Oid owner = ledger->rd_rel->relowner;
+
+	table_close(ledger, AccessShareLock);
+	return owner;
+}
+
+void
+store_begin_sql(StoreSqlState *state)
+{
+	Oid owner = store_owner();
+
+	GetUserIdAndSecContext(&state->user, &state->security_context);
+	SetUserIdAndSecContext(owner, state->security_context |
+									  SECURITY_LOCAL_USERID_CHANGE);
+	state->guc_level = NewGUCNestLevel();
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+}
+
+void
+store_end_sql(StoreSqlState *state)
+{
+	if (SPI_finish() != SPI_OK_FINISH)
+		elog(ERROR, "SPI_finish failed");
+	AtEOXact_GUC(false, state->guc_level);
+	SetUserIdAndSecContext(state->user, state->security_context);
+}
+
+static uint64
+store_execute(StoreStatement *statement, Datum *values, const char *nulls,
+			  bool read_only)
+{
+	int result;
+
+	if (statement->plan == NULL)
+	{
+		SPIPlanPtr plan =
+			SPI_prepare(statement->sql, statement->nargs, statement->argtypes);
+
+		if (plan == NULL)
+			elog(ERROR, "SPI_prepare failed: %s",
+				 SPI_result_code_string(SPI_result));
+		SPI_keepplan(plan);
+		statement->plan = plan;
+	}
+	result = SPI_execute_plan(statement->plan, values, nulls, read_only, 0);
+	if (result < 0)
+		elog(ERROR, "SPI_execute_plan failed: %s",
+			 SPI_result_code_string(result));
+	return SPI_processed;
+}
+
+uint64
+store_run(StoreStatement *statement, Datum *values, const char *nulls)
+{
+	return store_execute(statement, values, nulls, false);
+}
+
+uint64
+store_run_read_only(StoreStatement *statement, Datum *values, const char *nulls)
+{
+	return store_execute(statement, values, nulls, true);
+}

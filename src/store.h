@@ -1,0 +1,177 @@
+/*
+ * store.h
+ *		The one seam to the tables.
+ *
+ * Whatever knows relations, index scans, slots, heap tuples or SPI lives behind
+ * it.  Rows are reached directly, without the executor, on the path of an
+ * event; what happens once a poll or once a second goes through SPI.
+ *
+ * Direct access asks for no table privilege: EXECUTE on our functions is the
+ * gate.  SPI runs as the owner of the ledger, between store_begin_sql and
+ * store_end_sql.
+ */
+#ifndef POLL_TALLY_STORE_H
+#define POLL_TALLY_STORE_H
+
+#include "postgres.h"
+#include "access/skey.h"
+#include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "nodes/execnodes.h"
+#include "utils/rel.h"
+
+#define STORE_SCHEMA "poll_tally"
+#define STORE_MAX_KEYS 3
+
+/* A table with one of its unique indexes, open for look-ups. */
+typedef struct Store
+{
+	Relation table;
+	Relation index;
+	LOCKMODE lockmode;
+	TupleTableSlot *slot; /* the row that was found last */
+} Store;
+
+/* What a look-up asks of the leading columns of the index. */
+typedef struct StoreKey
+{
+	int count;
+	ScanKeyData keys[STORE_MAX_KEYS];
+} StoreKey;
+
+/*
+ * Open table and index by their names.  Read locks are given back at
+ * store_close, as for catalogs; write locks stay until the transaction ends.
+ */
+extern void store_open(Store *store, const char *table, const char *index,
+					   LOCKMODE lockmode);
+extern void store_close(Store *store);
+
+/* Oid of a table or index of ours; InvalidOid when it is gone. */
+extern Oid store_relation_oid(const char *name);
+
+extern void store_key_init(StoreKey *key);
+extern void store_key_int4(StoreKey *key, int32 value);
+extern void store_key_int8(StoreKey *key, int64 value);
+extern void store_key_bool(StoreKey *key, bool value);
+extern void store_key_text(StoreKey *key, const text *value);
+
+/*
+ * The current row of a key, as of now: what is committed or our own, whatever
+ * the transaction's snapshot.  Adds no serialization conflict where it finds
+ * the row.
+ */
+extern bool store_find_current(Store *store, StoreKey *key);
+
+/*
+ * The same for a row whose key a lock guards that the caller holds, so that
+ * nothing can move meanwhile and a miss is final.
+ */
+extern bool store_find_guarded(Store *store, StoreKey *key);
+
+/*
+ * The row of an insert-only table that owns a key, as of now.  When a
+ * transaction in flight owns it, its end is awaited and the search starts over.
+ * With backward, the last row in index order that has the key.
+ *
+ * Raises 40001 when the row was committed after the snapshot of a REPEATABLE
+ * READ or SERIALIZABLE transaction; "noun" says what was stored.
+ */
+extern bool store_find_owner(Store *store, StoreKey *key,
+							 ScanDirection direction, const char *noun);
+
+/* Does any row own the key, be it committed, ours or in flight?  Never waits. */
+extern bool store_is_owned(Store *store, StoreKey *key);
+
+/* The row of a key as the active snapshot sees it. */
+extern bool store_find_visible(Store *store, StoreKey *key);
+
+/* A table open for inserts, with all its indexes. */
+typedef struct StoreWriter
+{
+	Relation table;
+	EState *estate;
+	ResultRelInfo *result;
+	TupleTableSlot *slot; /* fill with store_writer_clear and store_slot_set */
+} StoreWriter;
+
+extern void store_writer_open(StoreWriter *writer, const char *table);
+extern void store_writer_close(StoreWriter *writer);
+extern void store_writer_clear(StoreWriter *writer);
+
+/* Insert the slot; a key that is already there raises 23505. */
+extern void store_insert(StoreWriter *writer);
+
+/*
+ * Insert the slot, with every unique index but the primary key as an arbiter of
+ * races: returns false, with nothing left behind, when another row owns one of
+ * its keys or is about to.  Never waits for it.
+ */
+extern bool store_insert_unless_owned(StoreWriter *writer);
+
+/* Replace the row that "store" found last by the writer's slot. */
+extern void store_update(StoreWriter *writer, Store *store);
+
+static inline void
+store_slot_set(TupleTableSlot *slot, AttrNumber attribute, Datum value)
+{
+	slot->tts_values[attribute - 1] = value;
+	slot->tts_isnull[attribute - 1] = false;
+}
+
+/* An attribute of the row found last; NULL is for the caller to test. */
+static inline Datum
+store_get(Store *store, AttrNumber attribute, bool *isnull)
+{
+	return slot_getattr(store->slot, attribute, isnull);
+}
+
+/* The same for a column declared NOT NULL. */
+static inline Datum
+store_get_notnull(Store *store, AttrNumber attribute)
+{
+	bool isnull;
+	Datum value = slot_getattr(store->slot, attribute, &isnull);
+
+	Assert(!isnull);
+	return value;
+}
+
+/* A copy, in the current context, of a text column; NULL for NULL. */
+extern text *store_get_text(Store *store, AttrNumber attribute);
+
+/* ---- SQL as the ledger's owner ---- */
+
+/* A statement of ours, prepared at its first use and kept for the session. */
+typedef struct StoreStatement
+{
+	const char *sql;
+	int nargs;
+	Oid argtypes[20];
+	SPIPlanPtr plan;
+} StoreStatement;
+
+typedef struct StoreSqlState
+{
+	Oid user;
+	int security_context;
+	int guc_level;
+} StoreSqlState;
+
+/* Enter SPI with the owner's rights and an empty search_path; and leave. */
+extern void store_begin_sql(StoreSqlState *state);
+extern void store_end_sql(StoreSqlState *state);
+
+/*
+ * Run a statement; returns the number of rows, which are in SPI_tuptable.
+ * nulls may be NULL for "no NULL".  A write statement sees what came before it.
+ */
+extern uint64 store_run(StoreStatement *statement, Datum *values,
+						const char *nulls);
+extern uint64 store_run_read_only(StoreStatement *statement, Datum *values,
+								  const char *nulls);
+
+/* The owner of the ledger, as whom our C code acts. */
+extern Oid store_owner(void);
+
+#endif /* POLL_TALLY_STORE_H */

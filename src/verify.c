@@ -1,0 +1,103 @@
+/*
+ * verify.c
+ *		Recounting a poll from its ledger, and comparing.
+ *
+ * One statement reads ledger, lanes and counts, so that all of them are as of
+ * one instant, however many vote meanwhile.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+
+#include "compat.h"
+#include "pending.h"
+#include "poll_admin.h"
+#include "store.h"
+
+/*
+ * tallies: the sum of all effects is the running counts.
+ * lanes: the seqs of each lane are 1, 2, 3 … up to the lane's own.
+ * principals: each principal's chain has every link once, attempts go up by one
+ * with each event, and none has more than the rules allow.
+ */
+static StoreStatement verify = {
+	"WITH entry AS MATERIALIZED ("
+	" SELECT poll_tally.lane(l.position) AS lane, poll_tally.seq(l.position) AS seq,"
+	"  coalesce(l.effect, l.votes) AS effect, l.principal, l.link, l.attempt,"
+	"  l.retracts, coalesce(l.granted, 0) AS granted"
+	" FROM poll_tally.ledger l WHERE l.poll_id = $1),"
+	" tallies (expected, actual) AS ("
+	" SELECT coalesce((SELECT poll_tally.sum(e.effect) FROM entry e), '{}')::text,"
+	"  poll_tally.counts_of($1)::text),"
+	" found AS ("
+	" SELECT e.lane, count(*) AS entries, min(e.seq) AS first, max(e.seq) AS last"
+	" FROM entry e GROUP BY e.lane),"
+	" lanes (expected, actual) AS ("
+	" SELECT coalesce((SELECT string_agg(l.lane || '/' || l.seq || ' of ' || l.seq,"
+	"   ', ' ORDER BY l.lane) FROM poll_tally.lane l WHERE l.poll_id = $1"
+	"   AND l.seq > 0), 'none'),"
+	"  coalesce((SELECT string_agg(f.lane || '/' || f.last || ' of ' || f.entries,"
+	"   ', ' ORDER BY f.lane) FROM found f), 'none')),"
+	" chained AS ("
+	" SELECT e.link, row_number() OVER w AS nth_link, e.attempt,"
+	"  count(*) FILTER (WHERE e.retracts IS NULL) OVER w AS nth_event, e.granted,"
+	"  e.retracts"
+	" FROM entry e WHERE e.principal IS NOT NULL"
+	" WINDOW w AS (PARTITION BY e.principal ORDER BY e.link"
+	"  ROWS UNBOUNDED PRECEDING)),"
+	" principals (expected, actual) AS ("
+	" SELECT '0 entries out of order or beyond max_attempts', count(*) ||"
+	"  ' entries out of order or beyond max_attempts'"
+	" FROM chained c, poll_tally.poll p WHERE p.poll_id = $1 AND"
+	"  (c.link <> c.nth_link OR c.attempt <> c.nth_event OR"
+	"   c.retracts IS NULL AND c.attempt - c.granted > p.max_attempts)),"
+	" checks AS ("
+	" SELECT 1 AS ord, 'tallies' AS check_name, expected, actual FROM tallies"
+	" UNION ALL SELECT 2, 'lanes', expected, actual FROM lanes"
+	" UNION ALL SELECT 3, 'principals', expected, actual FROM principals)"
+	" SELECT check_name, expected = actual, expected, actual FROM checks"
+	" ORDER BY ord",
+	1,
+	{INT4OID},
+	NULL};
+
+/*
+ * verify_poll(poll text) RETURNS SETOF (check_name, ok, expected, actual)
+ *
+ * Raises P0002 without such a poll, 25001 above READ COMMITTED.
+ */
+PG_FUNCTION_INFO_V1(verify_poll);
+Datum
+verify_poll(PG_FUNCTION_ARGS)
+{
+	text *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	StoreSqlState sql;
+	Datum poll_id[1];
+	uint64 rows;
+	Poll poll;
+
+	poll_admin_require_read_committed("verify_poll()");
+	poll_admin_require(name, &poll);
+	InitMaterializedSRF(fcinfo, 0);
+	pending_flush();
+	store_begin_sql(&sql);
+	poll_id[0] = Int32GetDatum(poll.poll_id);
+	rows = store_run(&verify, poll_id, NULL);
+	for (uint64 i = 0; i < rows; i++)
+	{
+		Datum values[4];
+		bool nulls[4];
+
+		for (int column = 0; column < 4; column++)
+			values[column] =
+				SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
+							  column + 1, &nulls[column]);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	store_end_sql(&sql);
+	return (Datum) 0;
+}
