@@ -1,4 +1,5 @@
--- The present script of poll_tally, readable from top to bottom.
+-- The present script of poll_tally, readable from top to bottom; over 500 lines,
+-- since an extension has one script and a reader one place to look.
 --
 -- While it runs, the search path is this schema and pg_temp, behind pg_catalog,
 -- and the schema holds nothing but what stands here.  Views and BEGIN ATOMIC
@@ -658,12 +659,13 @@ COMMENT ON TABLE poll_tally.roll IS 'principals that may respond to a restricted
 CREATE TABLE poll_tally.lane (
     poll_id integer NOT NULL,
     lane integer NOT NULL,
+    keys bigint NOT NULL,
     seq bigint NOT NULL,
     counts poll_tally.tally NOT NULL,
     PRIMARY KEY (poll_id, lane)
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE poll_tally.lane ALTER COLUMN counts SET STORAGE MAIN;
-COMMENT ON TABLE poll_tally.lane IS 'lanes: highest seq, and the counts of narrow choices; guarded by the lane''s lock';
+COMMENT ON TABLE poll_tally.lane IS 'lanes: highest seq, how many choices the lane made known to an open-choice poll, and the counts of narrow choices; guarded by the lane''s lock';
 
 -- src/pending.c knows the order of the columns.
 CREATE TABLE poll_tally.lane_count (
@@ -775,6 +777,10 @@ CREATE FUNCTION poll_tally.pending_count(poll_id integer, choice text) RETURNS b
     LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.pending_count(integer, text) IS 'what the current transaction has counted of a choice and not yet written; for views';
 
+CREATE FUNCTION poll_tally.pending_counts(poll_id integer) RETURNS poll_tally.tally
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.pending_counts(integer) IS 'all that the current transaction has counted of a poll and not yet written; for views';
+
 CREATE FUNCTION poll_tally.pending_entries(poll_id integer) RETURNS bigint
     LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.pending_entries(integer) IS 'how many ledger entries of a poll the current transaction has made and not yet written to its lane; for views';
@@ -803,11 +809,21 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION poll_tally.counts_of(integer) IS 'the running counts of a poll by its number, over all lanes';
 
+CREATE VIEW poll_tally.poll_key WITH (security_barrier) AS
+SELECT c.poll_id, c.choice, c.label, c.ord, c.narrow
+FROM poll_tally.choice AS c
+UNION ALL
+SELECT DISTINCT w.poll_id, w.choice, NULL::text, NULL::integer, false
+FROM poll_tally.lane_count AS w
+WHERE NOT EXISTS (SELECT FROM poll_tally.choice AS c
+                  WHERE c.poll_id = w.poll_id AND c.choice = w.choice);
+COMMENT ON VIEW poll_tally.poll_key IS 'choices of polls by number: those given by name, and those that events made known to an open-choice poll';
+
 CREATE FUNCTION poll_tally.is_wide(poll_id integer) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT EXISTS (SELECT FROM poll_tally.choice AS c
-                   WHERE c.poll_id = is_wide.poll_id OFFSET 1000);
+    SELECT EXISTS (SELECT FROM poll_tally.poll_key AS k
+                   WHERE k.poll_id = is_wide.poll_id OFFSET 1000);
 END;
 COMMENT ON FUNCTION poll_tally.is_wide(integer) IS 'whether a poll has more choices than a snapshot carries, 1,000';
 
@@ -837,6 +853,38 @@ CREATE FUNCTION poll_tally.add_choice(poll text, choice text, label text DEFAULT
     RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.add_choice(text, text, text)
     IS 'add a choice to a poll; P0002 without such a poll, 55000 when it is closed, 42710 when it has the choice';
+
+CREATE FUNCTION poll_tally.create_counter(
+    poll text, title text DEFAULT NULL, hidden_until_close boolean DEFAULT false,
+    publish_every interval DEFAULT '1 second', publish_min_events integer DEFAULT 1,
+    notify text DEFAULT 'snapshot')
+    RETURNS void LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+    SELECT poll_tally.create_poll(
+        create_counter.poll, title => create_counter.title, counting => 'every',
+        max_choices => 1000, min_weight => (-9223372036854775808)::bigint,
+        max_weight => 9223372036854775807, open_choices => true,
+        hidden_until_close => create_counter.hidden_until_close,
+        publish_every => create_counter.publish_every,
+        publish_min_events => create_counter.publish_min_events,
+        notify => create_counter.notify);
+END;
+COMMENT ON FUNCTION poll_tally.create_counter(text, text, boolean, interval, integer, text)
+    IS 'make a poll that counts every event, of any weight, over an open set of keys; errors as of create_poll';
+
+CREATE FUNCTION poll_tally.alter_poll(
+    poll text, title text DEFAULT NULL, closes_at timestamptz DEFAULT NULL,
+    opens_at timestamptz DEFAULT NULL, publish_every interval DEFAULT NULL,
+    publish_min_events integer DEFAULT NULL, notify text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL)
+    RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.alter_poll(text, text, timestamptz, timestamptz, interval, integer, text, integer)
+    IS 'change settings of a poll; NULL leaves one as it is, infinity clears a time. P0002 without such a poll, 55000 when it is closed or its deadline has passed, 22023 for what is never allowed';
+
+CREATE FUNCTION poll_tally.set_eligible(poll text, principals text[], eligible boolean DEFAULT true)
+    RETURNS bigint LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.set_eligible(text, text[], boolean)
+    IS 'put principals on the roll of a restricted poll, or take them off; returns how many changed. P0002 without such a poll, 22023 when it has no roll, 55000 when it is closed';
 
 -- ---------------------------------------------------------------------------
 -- Events
@@ -872,6 +920,18 @@ CREATE FUNCTION poll_tally.accept_event_or_raise(
 COMMENT ON FUNCTION poll_tally.accept_event_or_raise(text, text, text, text, jsonb, jsonb, text, integer, bigint, timestamptz)
     IS 'accept_event, with every outcome but accepted and duplicate raised as an error';
 
+CREATE FUNCTION poll_tally.accept_json(body text, principal text DEFAULT NULL)
+    RETURNS poll_tally.receipt LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.accept_json(text, text)
+    IS 'accept_event for a JSON body with exactly the strings event_id, poll_id and candidate_id; anything else is invalid';
+
+CREATE FUNCTION poll_tally.retract_event(
+    poll text, event_id text, retraction_id text, reason text DEFAULT NULL,
+    may_respond_again boolean DEFAULT true)
+    RETURNS poll_tally.receipt LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.retract_event(text, text, text, text, boolean)
+    IS 'take back what an event counts, by an entry of its own id; returns the verdict as one row';
+
 CREATE FUNCTION poll_tally.event_status(event_id text, OUT status text,
     OUT outcome poll_tally.outcome, OUT poll text,
     OUT "position" poll_tally.event_position, OUT accepted_at timestamptz,
@@ -896,33 +956,44 @@ FROM poll_tally.poll AS p;
 COMMENT ON VIEW poll_tally.polls IS 'polls, their settings, and how many ledger entries each has';
 
 CREATE VIEW poll_tally.choices WITH (security_barrier) AS
-SELECT p.poll::text, c.choice::text, c.label, c.ord
-FROM poll_tally.choice AS c
-JOIN poll_tally.poll AS p ON p.poll_id = c.poll_id;
-COMMENT ON VIEW poll_tally.choices IS 'choices of polls, in the order ord in which they were added';
+SELECT p.poll::text, k.choice::text, k.label, k.ord
+FROM poll_tally.poll_key AS k
+JOIN poll_tally.poll AS p ON p.poll_id = k.poll_id;
+COMMENT ON VIEW poll_tally.choices IS 'choices of polls; ord is the order in which they were named, NULL for one that an event made known';
+
+CREATE VIEW poll_tally.counted WITH (security_barrier) AS
+SELECT p.poll_id, p.poll::text, k.choice::text, k.label, k.ord,
+       (CASE WHEN k.narrow
+        THEN coalesce((SELECT sum(poll_tally.get(l.counts, k.choice))
+                       FROM poll_tally.lane AS l WHERE l.poll_id = k.poll_id), 0)
+        ELSE coalesce((SELECT sum(w.count) FROM poll_tally.lane_count AS w
+                       WHERE w.poll_id = k.poll_id AND w.choice = k.choice), 0)
+        END + poll_tally.pending_count(k.poll_id, k.choice))::bigint AS count
+FROM poll_tally.poll_key AS k
+JOIN poll_tally.poll AS p ON p.poll_id = k.poll_id;
+COMMENT ON VIEW poll_tally.counted IS 'live counts of each choice; what results and results_of are made of';
+
+CREATE VIEW poll_tally.totals WITH (security_barrier) AS
+SELECT p.poll::text,
+       coalesce((SELECT sum(e.count) FROM poll_tally.lane AS l
+                 CROSS JOIN LATERAL poll_tally.each(l.counts) AS e
+                 WHERE l.poll_id = p.poll_id), 0)
+       + coalesce((SELECT sum(w.count) FROM poll_tally.lane_count AS w
+                   WHERE w.poll_id = p.poll_id), 0)
+       + coalesce((SELECT sum(e.count)
+                   FROM poll_tally.each(poll_tally.pending_counts(p.poll_id)) AS e), 0) AS total
+FROM poll_tally.poll AS p;
+COMMENT ON VIEW poll_tally.totals IS 'live total of each poll''s counts; what shares are fractions of';
 
 CREATE VIEW poll_tally.results WITH (security_barrier) AS
 SELECT p.poll::text, r.choice, r.label, r.count,
-       CASE WHEN r.total <> 0
-            THEN round(r.count / r.total, 4) END AS share
+       CASE WHEN r.total <> 0 THEN round(r.count / r.total, 4) END AS share
 FROM poll_tally.poll AS p
 CROSS JOIN LATERAL (
-    SELECT c.choice::text, c.label, n.count,
-           sum(n.count) OVER () AS total
-    FROM poll_tally.choice AS c
-    CROSS JOIN LATERAL (
-        SELECT (CASE WHEN c.narrow
-                THEN coalesce((SELECT sum(poll_tally.get(l.counts, c.choice))
-                               FROM poll_tally.lane AS l
-                               WHERE l.poll_id = c.poll_id), 0)
-                ELSE coalesce((SELECT sum(w.count)
-                               FROM poll_tally.lane_count AS w
-                               WHERE w.poll_id = c.poll_id
-                                 AND w.choice = c.choice), 0)
-                END + poll_tally.pending_count(c.poll_id, c.choice))::bigint
-    ) AS n (count)
+    SELECT c.choice, c.label, c.count, sum(c.count) OVER () AS total
+    FROM poll_tally.counted AS c
     WHERE c.poll_id = p.poll_id
-    ORDER BY c.ord
+    ORDER BY c.ord, c.choice
 ) AS r;
 COMMENT ON VIEW poll_tally.results IS 'live counts of each choice, with its share of the total as a fraction';
 
@@ -943,10 +1014,16 @@ JOIN poll_tally.snapshot AS s ON s.poll_id = b.poll_id
     AND s.revision = b.revision
 CROSS JOIN LATERAL (
     SELECT c.choice::text, c.label, poll_tally.get(s.counts, c.choice) AS count,
-           s.total
+           s.total, c.ord
     FROM poll_tally.choice AS c
     WHERE c.poll_id = p.poll_id
-    ORDER BY c.ord
+    UNION ALL
+    SELECT e.choice, NULL, e.count, s.total, NULL
+    FROM poll_tally.each(s.counts) AS e
+    WHERE p.open_choices
+      AND NOT EXISTS (SELECT FROM poll_tally.choice AS c
+                      WHERE c.poll_id = p.poll_id AND c.choice = e.choice)
+    ORDER BY ord, choice
 ) AS r;
 COMMENT ON VIEW poll_tally.published IS 'counts and shares as of the newest snapshot: what viewers see';
 
@@ -996,10 +1073,13 @@ CREATE FUNCTION poll_tally.results_of(poll text, choices text[] DEFAULT NULL)
     RETURNS TABLE (choice text, label text, count bigint, share numeric)
     LANGUAGE sql STABLE PARALLEL RESTRICTED
 BEGIN ATOMIC
-    SELECT r.choice, r.label, r.count, r.share
-    FROM poll_tally.results AS r
-    WHERE r.poll = results_of.poll
-      AND (results_of.choices IS NULL OR r.choice = ANY (results_of.choices));
+    SELECT c.choice, c.label, c.count,
+           CASE WHEN t.total <> 0 THEN round(c.count / t.total, 4) END
+    FROM poll_tally.totals AS t
+    JOIN poll_tally.counted AS c ON c.poll = t.poll
+    WHERE t.poll = results_of.poll
+      AND (results_of.choices IS NULL OR c.choice = ANY (results_of.choices))
+    ORDER BY c.ord, c.choice;
 END;
 COMMENT ON FUNCTION poll_tally.results_of(text, text[]) IS 'live counts of a poll, of all its choices or of those that are named';
 
@@ -1031,9 +1111,9 @@ BEGIN ATOMIC
                      'publishedAt', to_char(s.published_at AT TIME ZONE 'UTC',
                                             'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
                      'counts', CASE WHEN p.notify <> 'pointer' AND s.counts IS NOT NULL
-                         THEN coalesce((SELECT jsonb_object_agg(c.choice, poll_tally.get(s.counts, c.choice))
+                         THEN coalesce((SELECT jsonb_object_agg(c.choice, 0)
                                         FROM poll_tally.choice AS c WHERE c.poll_id = p.poll_id),
-                                       '{}') END,
+                                       '{}') || s.counts::jsonb END,
                      'final', s.final) AS message
           FROM poll_tally.poll AS p
           JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id
@@ -1089,6 +1169,27 @@ CREATE FUNCTION poll_tally.verify_poll(poll text, OUT check_name text, OUT ok bo
     RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.verify_poll(text)
     IS 'recount a poll from its ledger and compare; one row a check. P0002 without such a poll, 25001 above READ COMMITTED';
+
+CREATE FUNCTION poll_tally.rebuild_tallies(poll text) RETURNS bigint
+    LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.rebuild_tallies(text)
+    IS 'repair running counts and seqs from the ledger, under all lanes; returns how many were wrong. P0002 without such a poll, 25001 above READ COMMITTED, XX001 when a closed poll''s ledger differs from its final counts';
+
+-- ---------------------------------------------------------------------------
+-- Statistics
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION poll_tally.stats_counters(OUT name text, OUT value bigint, OUT since timestamptz)
+    RETURNS SETOF record LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.stats_counters() IS 'counters of this database from shared memory; for the view stats';
+
+CREATE VIEW poll_tally.stats WITH (security_barrier) AS
+SELECT c.name, c.value, c.since FROM poll_tally.stats_counters() AS c;
+COMMENT ON VIEW poll_tally.stats IS 'what was answered and done in this database since the moment given; NULL where the library is not preloaded';
+
+CREATE FUNCTION poll_tally.reset_stats() RETURNS void
+    LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.reset_stats() IS 'start the counters of this database at 0; 55000 where the library is not preloaded';
 
 -- ---------------------------------------------------------------------------
 -- Roles

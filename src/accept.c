@@ -19,9 +19,13 @@
 #include "utils/timestamp.h"
 
 #include "accept.h"
+#include "key.h"
 #include "ledger.h"
 #include "pending.h"
 #include "poll.h"
+#include "settings.h"
+#include "stats.h"
+#include "json_body.h"
 #include "validate.h"
 
 /* What judging an event comes to. */
@@ -154,14 +158,17 @@ accept_judge_lane(const Event *event, Poll *poll, LaneHold *hold,
 	entry->accepted_at = GetCurrentTimestamp();
 	if (!poll_is_open(poll, entry->accepted_at, receipt))
 		return ACCEPT_DONE;
+	if (poll->open_choices && !key_may_add(poll, hold, entry->effect))
+		return accept_outcome(
+			receipt, OUTCOME_LIMIT_REACHED,
+			psprintf("The poll would hold more than %d choices, "
+					 "which is poll_tally.max_keys.",
+					 settings_max_keys));
 	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
 								   poll->max_count);
 	if (choice != NULL)
-		return accept_outcome(
-			receipt, OUTCOME_LIMIT_REACHED,
-			psprintf("The count of choice \"%s\" would leave " INT64_FORMAT
-					 " to " INT64_FORMAT ".",
-					 choice, poll->min_count, poll->max_count));
+		return accept_outcome(receipt, OUTCOME_LIMIT_REACHED,
+							  poll_limit_detail(poll, choice));
 	return ACCEPT_GO_ON;
 }
 
@@ -188,10 +195,8 @@ static AcceptVerdict
 accept_under_lane(const Event *event, Poll *poll, LedgerEntry *entry,
 				  Receipt *receipt)
 {
-	bool waited;
 	bool fresh;
-	LaneHold *hold =
-		lane_acquire(poll->poll_id, poll->max_lanes, &waited, &fresh);
+	LaneHold *hold = lane_acquire(poll->poll_id, poll->max_lanes, &fresh);
 	AcceptVerdict verdict =
 		accept_judge_lane(event, poll, hold, entry, receipt);
 
@@ -243,28 +248,18 @@ accept_judge(Event *event, Receipt *receipt)
 
 	PreventCommandIfReadOnly("accept_event()");
 	PreventCommandIfParallelMode("accept_event()");
-	PreventCommandDuringRecovery("accept_event()");
 
-	memset(receipt, 0, sizeof(Receipt));
-	if (event->event_id != NULL &&
-		validate_ident("event id", event->event_id) == NULL)
-		receipt->event_id = event->event_id;
 	problem = validate_event(event);
+	receipt_init(receipt, event->event_id);
 	if (problem != NULL)
-	{
 		(void) accept_outcome(receipt, OUTCOME_INVALID, problem);
-		return;
-	}
-	for (;;)
-	{
-		const text *event_id = receipt->event_id;
-
-		CHECK_FOR_INTERRUPTS();
-		if (accept_round(event, receipt) == ACCEPT_DONE)
-			return;
-		memset(receipt, 0, sizeof(Receipt));
-		receipt->event_id = event_id;
-	}
+	else
+		while (accept_round(event, receipt) != ACCEPT_DONE)
+		{
+			CHECK_FOR_INTERRUPTS();
+			receipt_init(receipt, event->event_id);
+		}
+	stats_count_outcome(receipt->outcome);
 }
 
 /* The event that the arguments of accept_event describe. */
@@ -321,5 +316,38 @@ accept_event_or_raise(PG_FUNCTION_ARGS)
 	accept_event_from_args(fcinfo, &event);
 	accept_judge(&event, &receipt);
 	receipt_raise_refusal(&receipt);
+	return receipt_datum(&receipt, fcinfo);
+}
+
+/*
+ * accept_json(body text, principal text) RETURNS receipt
+ *
+ * accept_event for a request body, read strictly: see json_body_read.  What is
+ * wrong with the body is the outcome invalid.  The principal is the caller's.
+ */
+PG_FUNCTION_INFO_V1(accept_json);
+Datum
+accept_json(PG_FUNCTION_ARGS)
+{
+	Event event = {0};
+	JsonBody body = {0};
+	Receipt receipt;
+	char *problem;
+
+	PreventCommandIfReadOnly("accept_json()");
+	problem = PG_ARGISNULL(0) ? pstrdup("The body is NULL.")
+							  : json_body_read(PG_GETARG_TEXT_PP(0), &body);
+	if (problem != NULL)
+	{
+		receipt_init(&receipt, body.event_id);
+		(void) accept_outcome(&receipt, OUTCOME_INVALID, problem);
+		stats_count_outcome(OUTCOME_INVALID);
+		return receipt_datum(&receipt, fcinfo);
+	}
+	event.poll = body.poll_id;
+	event.event_id = body.event_id;
+	event.choice = body.candidate_id;
+	event.principal = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
+	accept_judge(&event, &receipt);
 	return receipt_datum(&receipt, fcinfo);
 }

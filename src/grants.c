@@ -32,23 +32,30 @@
 static const char *const type_functions[] = {GRANTS_FUNCTIONS_OF_TYPES, NULL};
 
 static const char *const submitter_functions[] = {
-	"accept_event", "accept_event_or_raise", "event_status", NULL};
+	"accept_event", "accept_event_or_raise", "accept_json", "event_status",
+	NULL};
 
 static const char *const viewer_functions[] = {
 	"snapshot", "snapshot_message", "channel", "includes", "epoch_of", NULL};
 static const char *const viewer_views[] = {"published", "snapshots", NULL};
 
 static const char *const auditor_functions[] = {
-	"snapshot",        "snapshot_message", "channel",    "includes",
-	"epoch_of",        "event_status",     "results_of", "verify_poll",
-	"pending_entries", "pending_count",    NULL};
-static const char *const auditor_views[] = {"published", "snapshots", "polls",
-											"choices",   "results",   "events",
-											"lag",       NULL};
+	"snapshot",        "snapshot_message", "channel",        "includes",
+	"epoch_of",        "event_status",     "results_of",     "verify_poll",
+	"pending_entries", "pending_count",    "pending_counts", NULL};
+static const char *const auditor_views[] = {
+	"published", "snapshots", "polls",  "choices", "results",
+	"counted",   "totals",    "events", "lag",     NULL};
 
 static const char *const admin_functions[] = {
-	"create_poll", "add_choice",  "close_poll", "drop_poll",
-	"publish",     "renew_epoch", NULL};
+	"create_poll",     "add_choice",
+	"close_poll",      "drop_poll",
+	"publish",         "renew_epoch",
+	"create_counter",  "alter_poll",
+	"set_eligible",    "retract_event",
+	"rebuild_tallies", "reset_stats",
+	"stats_counters",  NULL};
+static const char *const admin_views[] = {"stats", NULL};
 
 static void
 grants_run(const char *sql)
@@ -162,6 +169,7 @@ grant_admin(PG_FUNCTION_ARGS)
 
 	grants_audit(role);
 	grants_functions(admin_functions, role);
+	grants_each(true, "SELECT", "TABLE", admin_views, role);
 	return grants_end();
 }
 

@@ -23,15 +23,14 @@
 #include "utils/memutils.h"
 
 #include "lane.h"
+#include "stats.h"
 #include "store.h"
-
-/* locktag_field4; pg_advisory_lock uses 1 and 2. */
-#define LANE_LOCK_CLASS 7
 
 enum LaneColumn
 {
 	LANE_POLL_ID = 1,
 	LANE_LANE,
+	LANE_KEYS,
 	LANE_SEQ,
 	LANE_COUNTS
 };
@@ -106,12 +105,11 @@ lane_await(int32 poll_id, int lane)
  * one of them, spread over the backends.
  */
 static int
-lane_lock_any(int32 poll_id, int max_lanes, bool *waited)
+lane_lock_any(int32 poll_id, int max_lanes)
 {
 	int hint = (uint32) poll_id % LANE_HINTS;
 	int home = lane_hints[hint].poll_id == poll_id ? lane_hints[hint].lane : -1;
 
-	*waited = false;
 	if (home >= 0 && home < max_lanes && lane_try(poll_id, home))
 		return home;
 	for (int lane = 0; lane < max_lanes; lane++)
@@ -119,7 +117,7 @@ lane_lock_any(int32 poll_id, int max_lanes, bool *waited)
 		if (lane != home && lane_try(poll_id, lane))
 			return lane;
 	}
-	*waited = true;
+	stats_count(STATS_LANE_WAITS);
 	home = (home >= 0 && home < max_lanes) ? home : MyProcPid % max_lanes;
 	lane_await(poll_id, home);
 	return home;
@@ -165,15 +163,14 @@ lane_held(int32 poll_id)
 }
 
 LaneHold *
-lane_acquire(int32 poll_id, int max_lanes, bool *waited, bool *fresh)
+lane_acquire(int32 poll_id, int max_lanes, bool *fresh)
 {
 	LaneHold *hold = lane_held(poll_id);
 
-	*waited = false;
 	*fresh = hold == NULL;
 	if (hold != NULL)
 		return hold;
-	return lane_remember(poll_id, lane_lock_any(poll_id, max_lanes, waited));
+	return lane_remember(poll_id, lane_lock_any(poll_id, max_lanes));
 }
 
 static void
@@ -244,12 +241,14 @@ lane_load(LaneHold *hold)
 		pfree(hold->counts);
 	hold->counts = NULL;
 	hold->seq = 0;
+	hold->keys = 0;
 	lane_open_row(&store, &key, hold);
 	if (store_find_guarded(&store, &key))
 	{
 		MemoryContext before = MemoryContextSwitchTo(lane_context);
 
 		hold->seq = DatumGetInt64(store_get_notnull(&store, LANE_SEQ));
+		hold->keys = DatumGetInt64(store_get_notnull(&store, LANE_KEYS));
 		hold->counts = (Tally *) PG_DETOAST_DATUM_COPY(
 			store_get_notnull(&store, LANE_COUNTS));
 		MemoryContextSwitchTo(before);
@@ -266,7 +265,7 @@ lane_load(LaneHold *hold)
 }
 
 void
-lane_write(LaneHold *hold, int64 seq, const Tally *counts)
+lane_write(LaneHold *hold, int64 seq, int64 keys, const Tally *counts)
 {
 	StoreWriter writer;
 	Store store;
@@ -280,6 +279,7 @@ lane_write(LaneHold *hold, int64 seq, const Tally *counts)
 	store_slot_set(writer.slot, LANE_POLL_ID, Int32GetDatum(hold->poll_id));
 	store_slot_set(writer.slot, LANE_LANE, Int32GetDatum(hold->lane));
 	store_slot_set(writer.slot, LANE_SEQ, Int64GetDatum(seq));
+	store_slot_set(writer.slot, LANE_KEYS, Int64GetDatum(keys));
 	store_slot_set(writer.slot, LANE_COUNTS, TallyGetDatum(counts));
 	if (found)
 	{
@@ -287,7 +287,10 @@ lane_write(LaneHold *hold, int64 seq, const Tally *counts)
 		store_update(&writer, &store);
 	}
 	else
+	{
 		store_insert(&writer);
+		stats_count(STATS_LANES_OPENED);
+	}
 	store_writer_close(&writer);
 	store_close(&store);
 	hold->loaded = 0;

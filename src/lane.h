@@ -14,8 +14,9 @@
 
 #include "tally_type.h"
 
-#define LANE_MAX 64     /* lanes a poll */
-#define LANE_DEFAULT 32 /* max_lanes where the poll does not say */
+#define LANE_MAX 64       /* lanes a poll */
+#define LANE_LOCK_CLASS 7 /* locktag_field4; pg_advisory_lock has 1 and 2 */
+#define LANE_DEFAULT 32   /* max_lanes where the poll does not say */
 
 /* A lane that this transaction holds. */
 typedef struct LaneHold
@@ -26,16 +27,16 @@ typedef struct LaneHold
 	int nest_level; /* of the subtransaction that took it */
 	uint64 loaded;  /* the generation in which the fields below were read */
 	int64 seq;      /* of the lane's row: highest seq written */
+	int64 keys;     /* of the lane\'s row: choices that it made known */
 	Tally *counts;  /* of the lane's row, in the context of the holds */
 } LaneHold;
 
 /*
  * Take a lane of the poll, or return the one held already.  Lanes are tried in
- * turn without waiting; *waited tells whether all were taken, so that what was
- * judged before may have changed.  *fresh: this call took it.
+ * turn without waiting, then one is waited for; so what was judged before has to
+ * be judged anew.  *fresh: this call took it.
  */
-extern LaneHold *lane_acquire(int32 poll_id, int max_lanes, bool *waited,
-							  bool *fresh);
+extern LaneHold *lane_acquire(int32 poll_id, int max_lanes, bool *fresh);
 
 /* Give back a lane that this call took and under which nothing was written. */
 extern void lane_release_unused(LaneHold *hold);
@@ -56,7 +57,8 @@ extern bool lane_try_all(int32 poll_id, int max_lanes);
 extern void lane_load(LaneHold *hold);
 
 /* Write the lane's row. */
-extern void lane_write(LaneHold *hold, int64 seq, const Tally *counts);
+extern void lane_write(LaneHold *hold, int64 seq, int64 keys,
+					   const Tally *counts);
 
 /* The rows are no longer as loaded. */
 extern void lane_forget_loaded(void);

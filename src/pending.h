@@ -17,6 +17,9 @@
 /* The seq that the next event of the lane gets. */
 extern int64 pending_next_seq(LaneHold *hold);
 
+/* How many choices this transaction made known to the poll, not yet written. */
+extern int64 pending_keys(int32 poll_id);
+
 /*
  * Would the effect take a count of the lane below minimum or above maximum?
  * Returns the offending choice as a palloc'd string, or NULL.  A count outside
@@ -33,6 +36,9 @@ extern void pending_add(LaneHold *hold, int64 seq, const Tally *effect);
 
 /* Give back a lane that the caller took, having counted nothing under it. */
 extern void pending_release_lane(LaneHold *hold);
+
+/* The rows of lanes that we hold were changed by other means: read them anew. */
+extern void pending_forget(void);
 
 /* Write all that is pending.  Afterwards the rows tell all. */
 extern void pending_flush(void);

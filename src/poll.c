@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -80,6 +81,8 @@ poll_deform(Store *store, Poll *poll)
 	poll->open_choices =
 		DatumGetBool(store_get_notnull(store, POLL_OPEN_CHOICES));
 	poll->restricted = DatumGetBool(store_get_notnull(store, POLL_RESTRICTED));
+	poll->hidden =
+		DatumGetBool(store_get_notnull(store, POLL_HIDDEN_UNTIL_CLOSE));
 	poll->max_lanes = DatumGetInt32(store_get_notnull(store, POLL_MAX_LANES));
 	(void) store_get(store, POLL_MIN_COUNT, &no_minimum);
 	(void) store_get(store, POLL_MAX_COUNT, &no_maximum);
@@ -148,6 +151,26 @@ poll_is_open(const Poll *poll, TimestampTz now, Receipt *refusal)
 						   psprintf("The poll opens at %s.",
 									timestamptz_to_str(poll->opens_at)));
 	return true;
+}
+
+char *
+poll_limit_detail(const Poll *poll, const char *choice)
+{
+	StringInfoData detail;
+
+	initStringInfo(&detail);
+	appendStringInfo(
+		&detail,
+		"The count of choice \"%s\" would leave the limits of the poll:",
+		choice);
+	if (poll->min_count != PG_INT64_MIN)
+		appendStringInfo(&detail, " min_count " INT64_FORMAT, poll->min_count);
+	if (poll->min_count != PG_INT64_MIN && poll->max_count != PG_INT64_MAX)
+		appendStringInfoChar(&detail, ',');
+	if (poll->max_count != PG_INT64_MAX)
+		appendStringInfo(&detail, " max_count " INT64_FORMAT, poll->max_count);
+	appendStringInfoChar(&detail, '.');
+	return detail.data;
 }
 
 /* Is the principal on the roll of a restricted poll? */

@@ -31,6 +31,7 @@ typedef struct Poll
 	int64 max_count;
 	int32 max_lanes;
 	bool closed;
+	bool hidden;           /* until it is closed */
 	TimestampTz opens_at;  /* DT_NOBEGIN: since ever */
 	TimestampTz closes_at; /* DT_NOEND: never */
 } Poll;
@@ -52,7 +53,9 @@ enum PollColumn
 	POLL_MAX_COUNT,
 	POLL_OPENS_AT,
 	POLL_CLOSES_AT,
-	POLL_CLOSED_AT
+	POLL_CLOSED_AT,
+	POLL_TITLE,
+	POLL_HIDDEN_UNTIL_CLOSE
 };
 
 /* The poll as it is now; false when there is none of that name. */
@@ -68,15 +71,12 @@ extern bool poll_is_open(const Poll *poll, TimestampTz now, Receipt *refusal);
 extern bool poll_allows(const Poll *poll, const Event *event, TimestampTz now,
 						Receipt *refusal);
 
+/* The sentence about a count that min_count or max_count forbids; palloc'd. */
+extern char *poll_limit_detail(const Poll *poll, const char *choice);
+
 /* Has the poll this choice, and are its counts kept in the lane's own row? */
 extern bool poll_find_choice(int32 poll_id, const char *choice, int length,
 							 bool *narrow);
-
-/*
- * Make a choice of an open-choice poll known, if it is not: returns false when
- * the poll is full.  The caller holds a lane of the poll.
- */
-extern bool poll_add_key(const Poll *poll, const char *choice, int length);
 
 /* Does a principal's event need to be the principal's alone? */
 static inline bool

@@ -1,10 +1,10 @@
 /*
  * poll_admin.c
- *		Making a poll, adding choices to it, closing and dropping it.
+ *		Changing a poll: choices, roll and settings, and dropping it.
  *
- * Each happens once in a poll's life, so it goes through SQL.  Closing changes
- * the poll under all of its lanes: nobody is judging then, and whoever takes a
- * lane afterwards reads the poll anew.
+ * Each happens seldom in a poll's life, so it goes through SQL.  What a judge
+ * reads under a lane (closed_at, closes_at) changes under all lanes: nobody is
+ * judging then, and whoever takes a lane afterwards reads the poll anew.
  */
 #include "postgres.h"
 
@@ -21,66 +21,10 @@
 #include "ledger.h"
 #include "pending.h"
 #include "poll_admin.h"
-#include "snapshot.h"
 #include "store.h"
 #include "validate.h"
 
-/* Most choices an event may name, whatever the poll. */
-#define POLL_MAX_CHOICES_LIMIT 1000
-
-/*
- * Choices whose counts are kept in the lane's own row: the first ones, as long
- * as keys and counts together stay below this many bytes, so that the row stays
- * small enough to be updated in place many times a page.
- */
-#define POLL_NARROW_BYTES 1000
-
-/* Positions of create_poll's arguments. */
-enum CreatePollArgument
-{
-	CREATE_POLL,
-	CREATE_CHOICES,
-	CREATE_TITLE,
-	CREATE_COUNTING,
-	CREATE_MAX_ATTEMPTS,
-	CREATE_MAX_CHOICES,
-	CREATE_MIN_WEIGHT,
-	CREATE_MAX_WEIGHT,
-	CREATE_OPEN_CHOICES,
-	CREATE_RESTRICTED,
-	CREATE_MIN_COUNT,
-	CREATE_MAX_COUNT,
-	CREATE_OPENS_AT,
-	CREATE_CLOSES_AT,
-	CREATE_HIDDEN_UNTIL_CLOSE,
-	CREATE_PUBLISH_EVERY,
-	CREATE_PUBLISH_MIN_EVENTS,
-	CREATE_NOTIFY,
-	CREATE_MAX_LANES,
-	CREATE_ARGUMENTS
-};
-
-static const char *const create_poll_names[] = {"poll",
-												"choices",
-												"title",
-												"counting",
-												"max_attempts",
-												"max_choices",
-												"min_weight",
-												"max_weight",
-												"open_choices",
-												"restricted",
-												"min_count",
-												"max_count",
-												"opens_at",
-												"closes_at",
-												"hidden_until_close",
-												"publish_every",
-												"publish_min_events",
-												"notify",
-												"max_lanes"};
-
-static void
+void
 poll_admin_refuse(const char *argument, const char *detail)
 {
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -88,124 +32,13 @@ poll_admin_refuse(const char *argument, const char *detail)
 					errdetail_internal("%s", detail)));
 }
 
-static void
+void
 poll_admin_require_ident(const char *argument, const text *value)
 {
 	char *problem = validate_ident(argument, value);
 
 	if (problem != NULL)
 		poll_admin_refuse(argument, problem);
-}
-
-/* Arguments that have a default other than NULL may not be NULL. */
-static void
-create_poll_check_nulls(FunctionCallInfo fcinfo)
-{
-	static const int nullable[] = {CREATE_TITLE,     CREATE_MAX_ATTEMPTS,
-								   CREATE_MIN_COUNT, CREATE_MAX_COUNT,
-								   CREATE_OPENS_AT,  CREATE_CLOSES_AT,
-								   CREATE_MAX_LANES};
-
-	for (int i = 0; i < CREATE_ARGUMENTS; i++)
-	{
-		bool may_be_null = false;
-
-		for (int j = 0; j < lengthof(nullable); j++)
-			may_be_null |= nullable[j] == i;
-		if (PG_ARGISNULL(i) && !may_be_null)
-			poll_admin_refuse(create_poll_names[i], "It must not be NULL.");
-	}
-}
-
-static void
-create_poll_check_counting(FunctionCallInfo fcinfo)
-{
-	char *counting = text_to_cstring(PG_GETARG_TEXT_PP(CREATE_COUNTING));
-	char *notify = text_to_cstring(PG_GETARG_TEXT_PP(CREATE_NOTIFY));
-
-	if (strcmp(counting, "once") != 0 && strcmp(counting, "latest") != 0 &&
-		strcmp(counting, "every") != 0)
-		poll_admin_refuse("counting", "It must be once, latest or every.");
-	if (!PG_ARGISNULL(CREATE_MAX_ATTEMPTS))
-	{
-		int attempts = PG_GETARG_INT32(CREATE_MAX_ATTEMPTS);
-
-		if (attempts < 1)
-			poll_admin_refuse("max_attempts",
-							  "It must be at least 1, or NULL for no bound.");
-		if (strcmp(counting, "once") == 0 && attempts != 1)
-			poll_admin_refuse("max_attempts",
-							  "A poll that counts once allows 1 attempt.");
-	}
-	if (strcmp(notify, "snapshot") != 0 && strcmp(notify, "pointer") != 0)
-		poll_admin_refuse("notify", "It must be snapshot or pointer.");
-}
-
-static void
-create_poll_check_weights(FunctionCallInfo fcinfo)
-{
-	int max_choices = PG_GETARG_INT32(CREATE_MAX_CHOICES);
-	int64 min_weight = PG_GETARG_INT64(CREATE_MIN_WEIGHT);
-	int64 max_weight = PG_GETARG_INT64(CREATE_MAX_WEIGHT);
-
-	if (max_choices < 1 || max_choices > POLL_MAX_CHOICES_LIMIT)
-		poll_admin_refuse("max_choices", psprintf("It must be 1 to %d.",
-												  POLL_MAX_CHOICES_LIMIT));
-	if (min_weight > max_weight)
-		poll_admin_refuse("min_weight", "It must not be above max_weight.");
-	if (min_weight == 0 && max_weight == 0)
-		poll_admin_refuse("max_weight", "No event could count with 0 to 0.");
-}
-
-static void
-create_poll_check_limits(FunctionCallInfo fcinfo)
-{
-	bool limited =
-		!PG_ARGISNULL(CREATE_MIN_COUNT) || !PG_ARGISNULL(CREATE_MAX_COUNT);
-
-	if (!PG_ARGISNULL(CREATE_MIN_COUNT) &&
-		PG_GETARG_INT64(CREATE_MIN_COUNT) > 0)
-		poll_admin_refuse("min_count",
-						  "It must not be above 0, where every count begins.");
-	if (!PG_ARGISNULL(CREATE_MAX_COUNT) &&
-		PG_GETARG_INT64(CREATE_MAX_COUNT) < 0)
-		poll_admin_refuse("max_count",
-						  "It must not be below 0, where every count begins.");
-	if (!PG_ARGISNULL(CREATE_MAX_LANES))
-	{
-		int lanes = PG_GETARG_INT32(CREATE_MAX_LANES);
-
-		if (lanes < 1 || lanes > LANE_MAX)
-			poll_admin_refuse("max_lanes",
-							  psprintf("It must be 1 to %d.", LANE_MAX));
-		if (limited && lanes > 1)
-			poll_admin_refuse(
-				"max_lanes",
-				"A poll with min_count or max_count has one lane, so that the limit is exact.");
-	}
-	if (PG_GETARG_INT32(CREATE_PUBLISH_MIN_EVENTS) < 1)
-		poll_admin_refuse("publish_min_events", "It must be at least 1.");
-}
-
-static void
-create_poll_check_times(FunctionCallInfo fcinfo)
-{
-	Interval *every = PG_GETARG_INTERVAL_P(CREATE_PUBLISH_EVERY);
-	TimestampTz opens_at = PG_ARGISNULL(CREATE_OPENS_AT)
-							   ? DT_NOBEGIN
-							   : PG_GETARG_TIMESTAMPTZ(CREATE_OPENS_AT);
-	TimestampTz closes_at = PG_ARGISNULL(CREATE_CLOSES_AT)
-								? DT_NOEND
-								: PG_GETARG_TIMESTAMPTZ(CREATE_CLOSES_AT);
-
-	poll_admin_check_interval(every);
-	if (TIMESTAMP_IS_NOEND(opens_at))
-		poll_admin_refuse("opens_at", "A poll that never opens is none.");
-	if (TIMESTAMP_IS_NOBEGIN(closes_at))
-		poll_admin_refuse("closes_at",
-						  "A poll that was closed since ever is none.");
-	if (opens_at >= closes_at)
-		poll_admin_refuse("opens_at", "It must be before closes_at.");
 }
 
 void
@@ -217,133 +50,15 @@ poll_admin_check_interval(const Interval *every)
 						  "It must be above 0, with no negative part.");
 }
 
-/* What is accepted in the arguments and not built yet: refused, not ignored. */
-static void
-create_poll_check_supported(FunctionCallInfo fcinfo)
+void
+poll_admin_check_notify(const text *notify)
 {
-	if (PG_GETARG_BOOL(CREATE_OPEN_CHOICES))
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("open_choices is not supported yet")));
+	char *value = text_to_cstring(notify);
+
+	if (strcmp(value, "snapshot") != 0 && strcmp(value, "pointer") != 0)
+		poll_admin_refuse("notify", "It must be snapshot or pointer.");
 }
 
-/* Each choice is an identifier and stands once. */
-static void
-create_poll_check_choices(ArrayType *array)
-{
-	Datum *choices;
-	bool *nulls;
-	TallyEntry *sorted;
-	int count;
-	int twice;
-
-	if (ARR_NDIM(array) > 1)
-		poll_admin_refuse("choices", "It must be an array of one dimension.");
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &choices, &nulls,
-					  &count);
-	sorted = palloc_array(TallyEntry, count + 1);
-	for (int i = 0; i < count; i++)
-	{
-		text *choice = nulls[i] ? NULL : DatumGetTextPP(choices[i]);
-
-		poll_admin_require_ident("choices", choice);
-		sorted[i].choice = VARDATA_ANY(choice);
-		sorted[i].length = (int) VARSIZE_ANY_EXHDR(choice);
-		sorted[i].count = 1;
-	}
-	twice = tally_sort(sorted, count);
-	if (twice >= 0)
-		poll_admin_refuse("choices",
-						  psprintf("Choice \"%.*s\" stands twice.",
-								   sorted[twice].length, sorted[twice].choice));
-}
-
-/* The choices that create_poll was given, in their order. */
-static StoreStatement insert_choices = {
-	"INSERT INTO poll_tally.choice (poll_id, ord, narrow, choice)"
-	" SELECT $1, u.ord, sum(length(u.choice) + 9) OVER (ORDER BY u.ord) <= $3,"
-	"        u.choice"
-	" FROM unnest($2) WITH ORDINALITY AS u (choice, ord)",
-	3,
-	{INT4OID, TEXTARRAYOID, INT8OID},
-	NULL};
-
-static StoreStatement insert_poll = {
-	"INSERT INTO poll_tally.poll (poll, title, counting, max_attempts,"
-	" max_choices, min_weight, max_weight, open_choices, restricted, min_count,"
-	" max_count, opens_at, closes_at, hidden_until_close, publish_every,"
-	" publish_min_events, notify, max_lanes)"
-	" VALUES ($1, $3, $4, CASE WHEN $4 = 'once' THEN 1 ELSE $5 END, $6, $7, $8,"
-	" $9, $10, $11, $12, nullif($13, '-infinity'), nullif($14, 'infinity'), $15,"
-	" $16, $17, $18, coalesce($19, CASE WHEN $11 IS NULL AND $12 IS NULL"
-	"                              THEN $20 ELSE 1 END))"
-	" ON CONFLICT (poll) DO NOTHING RETURNING poll_id",
-	CREATE_ARGUMENTS + 1,
-	{TEXTOID,     TEXTARRAYOID, TEXTOID,        TEXTOID,        INT4OID,
-	 INT4OID,     INT8OID,      INT8OID,        BOOLOID,        BOOLOID,
-	 INT8OID,     INT8OID,      TIMESTAMPTZOID, TIMESTAMPTZOID, BOOLOID,
-	 INTERVALOID, INT4OID,      TEXTOID,        INT4OID,        INT4OID},
-	NULL};
-
-/* Insert the poll's own row from the arguments, and return its number. */
-static int32
-create_poll_insert(FunctionCallInfo fcinfo)
-{
-	Datum values[CREATE_ARGUMENTS + 1];
-	char nulls[CREATE_ARGUMENTS + 1];
-	bool isnull;
-
-	for (int i = 0; i < CREATE_ARGUMENTS; i++)
-	{
-		values[i] = PG_GETARG_DATUM(i);
-		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
-	}
-	values[CREATE_ARGUMENTS] = Int32GetDatum(LANE_DEFAULT);
-	nulls[CREATE_ARGUMENTS] = ' ';
-	if (store_run(&insert_poll, values, nulls) != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("poll \"%s\" already exists",
-						text_to_cstring(PG_GETARG_TEXT_PP(CREATE_POLL)))));
-	return DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0],
-									   SPI_tuptable->tupdesc, 1, &isnull));
-}
-
-/*
- * create_poll(poll text, choices text[], …, max_lanes int) RETURNS void
- *
- * Raises 42710 when there is a poll of this name, 22023 for a bad argument or
- * combination of arguments.
- */
-PG_FUNCTION_INFO_V1(create_poll);
-Datum
-create_poll(PG_FUNCTION_ARGS)
-{
-	StoreSqlState sql;
-	Datum choices[3];
-	int32 poll_id;
-
-	PreventCommandIfReadOnly("create_poll()");
-	create_poll_check_nulls(fcinfo);
-	poll_admin_require_ident("poll", PG_GETARG_TEXT_PP(CREATE_POLL));
-	create_poll_check_counting(fcinfo);
-	create_poll_check_weights(fcinfo);
-	create_poll_check_limits(fcinfo);
-	create_poll_check_times(fcinfo);
-	create_poll_check_choices(PG_GETARG_ARRAYTYPE_P(CREATE_CHOICES));
-	create_poll_check_supported(fcinfo);
-
-	store_begin_sql(&sql);
-	poll_id = create_poll_insert(fcinfo);
-	choices[0] = Int32GetDatum(poll_id);
-	choices[1] = PG_GETARG_DATUM(CREATE_CHOICES);
-	choices[2] = Int64GetDatum(POLL_NARROW_BYTES);
-	(void) store_run(&insert_choices, choices, NULL);
-	snapshot_begin(poll_id, PG_GETARG_BOOL(CREATE_HIDDEN_UNTIL_CLOSE));
-	store_end_sql(&sql);
-	PG_RETURN_VOID();
-}
-
-/* The poll that an argument names; P0002 when there is none. */
 void
 poll_admin_require(const text *name, Poll *poll)
 {
@@ -354,8 +69,7 @@ poll_admin_require(const text *name, Poll *poll)
 											  text_to_cstring(name))));
 }
 
-/* 55000 for a poll that is closed, or whose deadline has passed. */
-static void
+void
 poll_admin_require_open(const text *name, const Poll *poll)
 {
 	if (poll->closed)
@@ -437,55 +151,183 @@ add_choice(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-static StoreStatement mark_closed = {
-	"UPDATE poll_tally.poll SET closed_at = clock_timestamp() WHERE poll_id = $1",
-	1,
-	{INT4OID},
+static StoreStatement enroll = {
+	"INSERT INTO poll_tally.roll (poll_id, principal)"
+	" SELECT DISTINCT $1, u.principal FROM unnest($2) AS u (principal)"
+	" ON CONFLICT DO NOTHING",
+	2,
+	{INT4OID, TEXTARRAYOID},
 	NULL};
 
-/* Under all lanes: mark the poll closed and publish its final snapshot. */
-void
-poll_admin_close_under_lanes(int32 poll_id)
-{
-	Datum values[] = {Int32GetDatum(poll_id)};
+static StoreStatement strike_off = {
+	"DELETE FROM poll_tally.roll WHERE poll_id = $1 AND principal = ANY ($2)",
+	2,
+	{INT4OID, TEXTARRAYOID},
+	NULL};
 
-	snapshot_lock(poll_id);
-	(void) store_run(&mark_closed, values, NULL);
-	snapshot_finish(poll_id);
+/* Each element is an identifier. */
+static void
+set_eligible_check(ArrayType *principals)
+{
+	Datum *elements;
+	bool *nulls;
+	int count;
+
+	deconstruct_array(principals, TEXTOID, -1, false, TYPALIGN_INT, &elements,
+					  &nulls, &count);
+	for (int i = 0; i < count; i++)
+		poll_admin_require_ident("principals",
+								 nulls[i] ? NULL : DatumGetTextPP(elements[i]));
 }
 
 /*
- * close_poll(poll text) RETURNS the final snapshot
+ * set_eligible(poll text, principals text[], eligible boolean) RETURNS bigint
  *
- * Waits for the transactions that were judged in time; then nothing is accepted
- * any more.  Of a closed poll, returns the final snapshot again.  Raises P0002
- * without such a poll, 25001 above READ COMMITTED; lock_timeout and a cancel
- * leave the poll open.
+ * Put principals on the roll of a restricted poll, or take them off; returns how
+ * many changed.  Raises P0002 without such a poll, 22023 when it is not
+ * restricted or a principal is malformed, 55000 when it is closed.
  */
-PG_FUNCTION_INFO_V1(close_poll);
+PG_FUNCTION_INFO_V1(set_eligible);
 Datum
-close_poll(PG_FUNCTION_ARGS)
+set_eligible(PG_FUNCTION_ARGS)
 {
 	text *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
+	bool eligible = !PG_ARGISNULL(2) && PG_GETARG_BOOL(2);
 	StoreSqlState sql;
-	Datum row;
+	Datum values[2];
+	uint64 changed;
 	Poll poll;
 
-	poll_admin_require_read_committed("close_poll()");
+	PreventCommandIfReadOnly("set_eligible()");
 	poll_admin_require(name, &poll);
-	if (!poll.closed)
-	{
-		PreventCommandIfReadOnly("close_poll()");
-		pending_flush();
-		lane_acquire_all(poll.poll_id, poll.max_lanes);
-		poll_admin_require(name, &poll);
-	}
+	if (!poll.restricted)
+		poll_admin_refuse("poll",
+						  "The poll is not restricted: it has no roll.");
+	if (PG_ARGISNULL(1))
+		poll_admin_refuse("principals", "It must not be NULL.");
+	if (PG_ARGISNULL(2))
+		poll_admin_refuse("eligible", "It must not be NULL.");
+	set_eligible_check(PG_GETARG_ARRAYTYPE_P(1));
+	poll_admin_require_open(name, &poll);
 	store_begin_sql(&sql);
-	if (!poll.closed)
-		poll_admin_close_under_lanes(poll.poll_id);
-	row = snapshot_row(poll.poll_id);
+	values[0] = Int32GetDatum(poll.poll_id);
+	values[1] = PG_GETARG_DATUM(1);
+	changed = store_run(eligible ? &enroll : &strike_off, values, NULL);
 	store_end_sql(&sql);
-	PG_RETURN_DATUM(row);
+	PG_RETURN_INT64((int64) changed);
+}
+
+/* Positions of alter_poll's arguments. */
+enum AlterPollArgument
+{
+	ALTER_POLL,
+	ALTER_TITLE,
+	ALTER_CLOSES_AT,
+	ALTER_OPENS_AT,
+	ALTER_PUBLISH_EVERY,
+	ALTER_PUBLISH_MIN_EVENTS,
+	ALTER_NOTIFY,
+	ALTER_MAX_ATTEMPTS,
+	ALTER_ARGUMENTS
+};
+
+/* NULL leaves a setting; 'infinity' clears a time. */
+static StoreStatement update_poll = {
+	"UPDATE poll_tally.poll SET title = coalesce($2, title),"
+	" closes_at = CASE WHEN $3 IS NULL THEN closes_at"
+	"             ELSE nullif($3, 'infinity') END,"
+	" opens_at = CASE WHEN $4 IS NULL THEN opens_at"
+	"            ELSE nullif(nullif($4, 'infinity'), '-infinity') END,"
+	" publish_every = coalesce($5, publish_every),"
+	" publish_min_events = coalesce($6, publish_min_events),"
+	" notify = coalesce($7, notify),"
+	" max_attempts = coalesce($8, max_attempts) WHERE poll_id = $1",
+	ALTER_ARGUMENTS,
+	{INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INTERVALOID, INT4OID,
+	 TEXTOID, INT4OID},
+	NULL};
+
+/* The times after the change have to be in order, the deadline ahead of us. */
+static void
+alter_poll_check_times(FunctionCallInfo fcinfo, const Poll *poll)
+{
+	TimestampTz closes_at = PG_ARGISNULL(ALTER_CLOSES_AT)
+								? poll->closes_at
+								: PG_GETARG_TIMESTAMPTZ(ALTER_CLOSES_AT);
+	TimestampTz opens_at = PG_ARGISNULL(ALTER_OPENS_AT)
+							   ? poll->opens_at
+							   : PG_GETARG_TIMESTAMPTZ(ALTER_OPENS_AT);
+
+	if (!PG_ARGISNULL(ALTER_CLOSES_AT) && closes_at <= GetCurrentTimestamp())
+		poll_admin_refuse(
+			"closes_at",
+			"It must lie in the future; use close_poll() to close now.");
+	if (TIMESTAMP_IS_NOEND(opens_at))
+		opens_at = DT_NOBEGIN;
+	if (opens_at >= closes_at)
+		poll_admin_refuse("opens_at", "It must be before closes_at.");
+}
+
+static void
+alter_poll_check(FunctionCallInfo fcinfo, const Poll *poll)
+{
+	alter_poll_check_times(fcinfo, poll);
+	if (!PG_ARGISNULL(ALTER_PUBLISH_EVERY))
+		poll_admin_check_interval(PG_GETARG_INTERVAL_P(ALTER_PUBLISH_EVERY));
+	if (!PG_ARGISNULL(ALTER_PUBLISH_MIN_EVENTS) &&
+		PG_GETARG_INT32(ALTER_PUBLISH_MIN_EVENTS) < 1)
+		poll_admin_refuse("publish_min_events", "It must be at least 1.");
+	if (!PG_ARGISNULL(ALTER_NOTIFY))
+		poll_admin_check_notify(PG_GETARG_TEXT_PP(ALTER_NOTIFY));
+	if (PG_ARGISNULL(ALTER_MAX_ATTEMPTS))
+		return;
+	if (poll->counting == COUNTING_ONCE)
+		poll_admin_refuse("max_attempts",
+						  "A poll that counts once allows 1 attempt.");
+	if (poll->max_attempts == 0 ||
+		PG_GETARG_INT32(ALTER_MAX_ATTEMPTS) < poll->max_attempts)
+		poll_admin_refuse(
+			"max_attempts",
+			"It can only go up: lowering it would change what was counted.");
+}
+
+/*
+ * alter_poll(poll text, title text, closes_at timestamptz, opens_at timestamptz,
+ *			  publish_every interval, publish_min_events int, notify text,
+ *			  max_attempts int) RETURNS void
+ *
+ * Raises P0002 without such a poll, 55000 when it is closed or its deadline has
+ * passed, 22023 for a bad value or a change that is never allowed.  closes_at
+ * changes under all lanes, so it waits for the events being judged.
+ */
+PG_FUNCTION_INFO_V1(alter_poll);
+Datum
+alter_poll(PG_FUNCTION_ARGS)
+{
+	text *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
+	Datum values[ALTER_ARGUMENTS];
+	char nulls[ALTER_ARGUMENTS];
+	StoreSqlState sql;
+	Poll poll;
+
+	PreventCommandIfReadOnly("alter_poll()");
+	poll_admin_require(name, &poll);
+	if (!PG_ARGISNULL(ALTER_CLOSES_AT))
+		lane_acquire_all(poll.poll_id, poll.max_lanes);
+	store_begin_sql(&sql);
+	for (int i = 0; i < ALTER_ARGUMENTS; i++)
+	{
+		values[i] = PG_GETARG_DATUM(i);
+		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
+	}
+	values[ALTER_POLL] = Int32GetDatum(poll.poll_id);
+	(void) store_run(&lock_poll, values, NULL);
+	poll_admin_require(name, &poll);
+	poll_admin_require_open(name, &poll);
+	alter_poll_check(fcinfo, &poll);
+	(void) store_run(&update_poll, values, nulls);
+	store_end_sql(&sql);
+	PG_RETURN_VOID();
 }
 
 /* Delete what all the tables have of a poll. */

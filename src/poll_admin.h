@@ -1,6 +1,6 @@
 /*
  * poll_admin.h
- *		Making a poll, adding choices to it, closing and dropping it.
+ *		Changing a poll: choices, roll and settings, and dropping it.
  */
 #ifndef POLL_TALLY_POLL_ADMIN_H
 #define POLL_TALLY_POLL_ADMIN_H
@@ -8,6 +8,20 @@
 #include "datatype/timestamp.h"
 
 #include "poll.h"
+
+/*
+ * Choices whose counts are kept in the lane's own row: the first ones, as long
+ * as keys and counts together stay below this many bytes, so that the row stays
+ * small enough to be updated in place many times a page.
+ */
+#define POLL_NARROW_BYTES 1000
+
+/* Raise 22023 for an argument, with a sentence that says why. */
+extern void poll_admin_refuse(const char *argument, const char *detail)
+	pg_attribute_noreturn();
+
+/* Raise 22023 unless an argument is an identifier. */
+extern void poll_admin_require_ident(const char *argument, const text *value);
 
 /* The poll that an argument names; raises P0002 when there is none or NULL. */
 extern void poll_admin_require(const text *name, Poll *poll);
@@ -18,10 +32,10 @@ extern void poll_admin_require_read_committed(const char *function);
 /* Raise 22023 unless publish_every is above zero in every part. */
 extern void poll_admin_check_interval(const Interval *every);
 
-/*
- * Mark the poll closed and publish its final snapshot.  The caller holds all of
- * its lanes and is between store_begin_sql and store_end_sql.
- */
-extern void poll_admin_close_under_lanes(int32 poll_id);
+/* Raise 22023 unless notify is snapshot or pointer. */
+extern void poll_admin_check_notify(const text *notify);
+
+/* Raise 55000 for a poll that is closed, or whose deadline has passed. */
+extern void poll_admin_require_open(const text *name, const Poll *poll);
 
 #endif /* POLL_TALLY_POLL_ADMIN_H */

@@ -12,6 +12,7 @@
 #include "lane.h"
 #include "pending.h"
 #include "settings.h"
+#include "stats.h"
 #include "store.h"
 #include "worker.h"
 
@@ -67,6 +68,8 @@ _PG_init(void)
 	settings_define();
 	RegisterXactCallback(poll_tally_at_xact_event, NULL);
 	RegisterSubXactCallback(poll_tally_at_subxact_event, NULL);
+	if (process_shared_preload_libraries_in_progress)
+		stats_register();
 	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
 		worker_register();
 }

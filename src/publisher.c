@@ -19,6 +19,7 @@
 #include "lane.h"
 #include "pending.h"
 #include "poll_admin.h"
+#include "poll_close.h"
 #include "publisher.h"
 #include "snapshot.h"
 #include "store.h"
@@ -95,7 +96,7 @@ publisher_close_overdue(void)
 	}
 	for (uint64 i = 0; i < count; i++)
 		if (lane_try_all(polls[i], lanes[i]))
-			poll_admin_close_under_lanes(polls[i]);
+			poll_close_under_lanes(polls[i]);
 }
 
 void

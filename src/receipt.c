@@ -15,6 +15,7 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "ident.h"
 #include "receipt.h"
 
 typedef struct OutcomeRule
@@ -62,6 +63,15 @@ static const char *const differs_names[] = {
 	"poll", "votes",    "principal", "payload",           "occurred_at",
 	"kind", "event_id", "reason",    "may_respond_again",
 };
+
+void
+receipt_init(Receipt *receipt, const text *event_id)
+{
+	memset(receipt, 0, sizeof(Receipt));
+	if (event_id != NULL && ident_is_valid(VARDATA_ANY(event_id),
+										   (int) VARSIZE_ANY_EXHDR(event_id)))
+		receipt->event_id = event_id;
+}
 
 const char *
 outcome_name(Outcome outcome)

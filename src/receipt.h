@@ -57,6 +57,9 @@ typedef struct Receipt
 
 #define RECEIPT_COLUMNS 8
 
+/* An empty receipt that echoes the id if it is well formed. */
+extern void receipt_init(Receipt *receipt, const text *event_id);
+
 extern const char *outcome_name(Outcome outcome);
 
 /* Datum of an outcome; "type" is the enum's oid. */

@@ -16,6 +16,7 @@
 
 #include "settings.h"
 #include "snapshot.h"
+#include "stats.h"
 #include "store.h"
 
 static StoreStatement begin_publication = {
@@ -61,7 +62,9 @@ snapshot_lock(int32 poll_id)
 						errmsg("poll number %d has no publication", poll_id)));
 }
 
-/* $2: the final snapshot, which is published whether or not anything moved. */
+/*
+ * $2: the final snapshot.  $3: publish whether or not the frontier moved.
+ */
 static StoreStatement publish_snapshots = {
 	"WITH inserted AS ("
 	" INSERT INTO poll_tally.snapshot (poll_id, revision, included_position,"
@@ -75,15 +78,15 @@ static StoreStatement publish_snapshots = {
 	"  AS m (frontier, position)"
 	" CROSS JOIN LATERAL (SELECT CASE WHEN NOT poll_tally.is_wide(b.poll_id)"
 	"  THEN poll_tally.counts_of(b.poll_id) END) AS c (counts)"
-	" WHERE b.poll_id = ANY ($1) AND ($2 OR m.position > b.included_position)"
+	" WHERE b.poll_id = ANY ($1) AND ($3 OR m.position > b.included_position)"
 	" RETURNING poll_id, revision, included_position, frontier, published_at,"
 	"  final)"
 	" UPDATE poll_tally.publication AS b SET revision = i.revision,"
 	"  included_position = i.included_position, frontier = i.frontier,"
 	"  published_at = i.published_at, final = i.final"
 	" FROM inserted i WHERE b.poll_id = i.poll_id RETURNING b.poll_id",
-	2,
-	{INT4ARRAYOID, BOOLOID},
+	3,
+	{INT4ARRAYOID, BOOLOID, BOOLOID},
 	NULL};
 
 /* A message on the channel of each poll and on the one of all polls. */
@@ -123,14 +126,15 @@ snapshot_returned_polls(uint64 count)
 }
 
 static uint64
-snapshot_insert(Datum poll_ids, bool final)
+snapshot_insert(Datum poll_ids, bool final, bool always)
 {
-	Datum values[] = {poll_ids, BoolGetDatum(final)};
+	Datum values[] = {poll_ids, BoolGetDatum(final), BoolGetDatum(always)};
 	uint64 count = store_run(&publish_snapshots, values, NULL);
 	Datum published[2];
 
 	if (count == 0)
 		return 0;
+	stats_count_many(STATS_PUBLICATIONS, count);
 	published[0] = snapshot_returned_polls(count);
 	published[1] = Int32GetDatum(settings_keep_snapshots);
 	(void) store_run(&announce, published, NULL);
@@ -143,17 +147,28 @@ snapshot_insert(Datum poll_ids, bool final)
 uint64
 snapshot_publish(Datum poll_ids)
 {
-	return snapshot_insert(poll_ids, false);
+	return snapshot_insert(poll_ids, false, false);
+}
+
+static Datum
+snapshot_one_poll(int32 poll_id)
+{
+	Datum poll = Int32GetDatum(poll_id);
+
+	return PointerGetDatum(
+		construct_array(&poll, 1, INT4OID, 4, true, TYPALIGN_INT));
 }
 
 void
 snapshot_finish(int32 poll_id)
 {
-	Datum poll = Int32GetDatum(poll_id);
+	(void) snapshot_insert(snapshot_one_poll(poll_id), true, true);
+}
 
-	(void) snapshot_insert(PointerGetDatum(construct_array(&poll, 1, INT4OID, 4,
-														   true, TYPALIGN_INT)),
-						   true);
+void
+snapshot_repair(int32 poll_id)
+{
+	(void) snapshot_insert(snapshot_one_poll(poll_id), false, true);
 }
 
 static StoreStatement newest_row = {

@@ -19,6 +19,12 @@ extern void snapshot_lock(int32 poll_id);
 extern void snapshot_finish(int32 poll_id);
 
 /*
+ * Publish a snapshot whether or not the frontier moved: the counts were repaired.
+ * The caller has the row's lock and all lanes.
+ */
+extern void snapshot_repair(int32 poll_id);
+
+/*
  * Publish a snapshot of each of the polls in the integer[]; the caller has
  * locked their publication rows.  One whose frontier did not move is left out.
  * Returns how many were published.

@@ -249,6 +249,26 @@ store_find_owner(Store *store, StoreKey *key, ScanDirection direction,
 	}
 }
 
+void
+store_scan_begin(Store *store, StoreKey *key)
+{
+	store->scan = compat_index_beginscan(store->table, store->index,
+										 SnapshotSelf, key->count);
+	index_rescan(store->scan, key->keys, key->count, NULL, 0);
+}
+
+bool
+store_scan_next(Store *store)
+{
+	return index_getnext_slot(store->scan, ForwardScanDirection, store->slot);
+}
+
+void
+store_scan_end(Store *store)
+{
+	index_endscan(store->scan);
+}
+
 text *
 store_get_text(Store *store, AttrNumber attribute)
 {

@@ -14,6 +14,7 @@
 #define POLL_TALLY_STORE_H
 
 #include "postgres.h"
+#include "access/genam.h"
 #include "access/skey.h"
 #include "executor/spi.h"
 #include "executor/tuptable.h"
@@ -30,6 +31,7 @@ typedef struct Store
 	Relation index;
 	LOCKMODE lockmode;
 	TupleTableSlot *slot; /* the row that was found last */
+	IndexScanDesc scan;   /* between store_scan_begin and store_scan_end */
 } Store;
 
 /* What a look-up asks of the leading columns of the index. */
@@ -85,6 +87,14 @@ extern bool store_is_owned(Store *store, StoreKey *key);
 
 /* The row of a key as the active snapshot sees it. */
 extern bool store_find_visible(Store *store, StoreKey *key);
+
+/*
+ * All current rows of a key, in index order.  One that moves meanwhile may be
+ * missed or seen twice.
+ */
+extern void store_scan_begin(Store *store, StoreKey *key);
+extern bool store_scan_next(Store *store);
+extern void store_scan_end(Store *store);
 
 /* A table open for inserts, with all its indexes. */
 typedef struct StoreWriter

@@ -20,6 +20,9 @@
 /*
  * tallies: the sum of all effects is the running counts.
  * lanes: the seqs of each lane are 1, 2, 3 … up to the lane's own.
+ * snapshots: each kept snapshot is the ledger up to its frontier.  Every entry is
+ * placed at the first snapshot that includes it, and the effects are summed over
+ * the snapshots, so that the ledger is read once however many are kept.
  * principals: each principal's chain has every link once, attempts go up by one
  * with each event, and none has more than the rules allow.
  */
@@ -41,6 +44,30 @@ static StoreStatement verify = {
 	"   AND l.seq > 0), 'none'),"
 	"  coalesce((SELECT string_agg(f.lane || '/' || f.last || ' of ' || f.entries,"
 	"   ', ' ORDER BY f.lane) FROM found f), 'none')),"
+	" snaps AS ("
+	" SELECT s.*, row_number() OVER (ORDER BY s.revision) AS nth"
+	" FROM poll_tally.snapshot s WHERE s.poll_id = $1),"
+	" bounds AS ("
+	" SELECT g.lane, array_agg(coalesce(s.frontier[g.lane + 1], 0) ORDER BY s.nth)"
+	"  AS upto FROM snaps s, (SELECT DISTINCT e.lane FROM entry e) AS g"
+	" GROUP BY g.lane),"
+	" steps AS ("
+	" SELECT width_bucket(e.seq - 1, b.upto) + 1 AS nth,"
+	"  poll_tally.sum(e.effect) AS effect"
+	" FROM entry e JOIN bounds b ON b.lane = e.lane GROUP BY 1),"
+	" recounted AS ("
+	" SELECT s.revision, s.counts, s.total, s.included_position, s.frontier,"
+	"  coalesce(poll_tally.sum(t.effect) OVER (ORDER BY s.nth), '{}') AS recount"
+	" FROM snaps s LEFT JOIN steps t ON t.nth = s.nth),"
+	" snapshots (expected, actual) AS ("
+	" SELECT count(*) || ' kept, wrong: none',"
+	"  count(*) || ' kept, wrong: ' || coalesce(string_agg('revision ' ||"
+	"   r.revision, ', ' ORDER BY r.revision) FILTER (WHERE"
+	"   r.counts OPERATOR(poll_tally.<>) r.recount OR"
+	"   r.total <> poll_tally.total(r.recount) OR"
+	"   r.included_position <> (SELECT coalesce(sum(f), 0) FROM"
+	"    unnest(r.frontier) AS f)), 'none')"
+	" FROM recounted r),"
 	" chained AS ("
 	" SELECT e.link, row_number() OVER w AS nth_link, e.attempt,"
 	"  count(*) FILTER (WHERE e.retracts IS NULL) OVER w AS nth_event, e.granted,"
@@ -57,7 +84,8 @@ static StoreStatement verify = {
 	" checks AS ("
 	" SELECT 1 AS ord, 'tallies' AS check_name, expected, actual FROM tallies"
 	" UNION ALL SELECT 2, 'lanes', expected, actual FROM lanes"
-	" UNION ALL SELECT 3, 'principals', expected, actual FROM principals)"
+	" UNION ALL SELECT 3, 'snapshots', expected, actual FROM snapshots"
+	" UNION ALL SELECT 4, 'principals', expected, actual FROM principals)"
 	" SELECT check_name, expected = actual, expected, actual FROM checks"
 	" ORDER BY ord",
 	1,

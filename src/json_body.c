@@ -1,0 +1,133 @@
+/*
+ * json_body.c
+ *		The strict reader of a request body.
+ *
+ * The server's own parser reads it, and our actions say no to whatever is not
+ * the one object we want.  What would make that parser raise instead of report
+ * is looked for first: nesting, which recurses, and escapes beyond ASCII, which
+ * it may be unable to convert, and which no identifier can hold.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+
+#include "compat.h"
+#include "json_body.h"
+#include "settings.h"
+
+typedef struct JsonBodyState
+{
+	JsonBody *body;
+	text **member; /* where the value of the field at hand goes */
+	char *problem; /* the first one */
+} JsonBodyState;
+
+static void
+json_body_note(JsonBodyState *state, const char *problem)
+{
+	if (state->problem == NULL)
+		state->problem = pstrdup(problem);
+}
+
+static CompatJsonAction
+json_body_field_start(void *arg, char *name, bool isnull)
+{
+	JsonBodyState *state = arg;
+
+	state->member = NULL;
+	if (strcmp(name, "event_id") == 0)
+		state->member = &state->body->event_id;
+	else if (strcmp(name, "poll_id") == 0)
+		state->member = &state->body->poll_id;
+	else if (strcmp(name, "candidate_id") == 0)
+		state->member = &state->body->candidate_id;
+	else
+		json_body_note(state, "The body has a member that is none of event_id, "
+							  "poll_id and candidate_id.");
+	if (state->member != NULL && *state->member != NULL)
+		json_body_note(state, psprintf("The body has member %s twice.", name));
+	COMPAT_JSON_CONTINUE;
+}
+
+static CompatJsonAction
+json_body_scalar(void *arg, char *token, JsonTokenType type)
+{
+	JsonBodyState *state = arg;
+
+	if (type != JSON_TOKEN_STRING)
+		json_body_note(state, "A member of the body is no string.");
+	else if (state->member == NULL)
+		json_body_note(state, "The body is no object.");
+	else
+		*state->member = cstring_to_text(token);
+	COMPAT_JSON_CONTINUE;
+}
+
+/* What the parser would raise for, found without it. */
+static char *
+json_body_prescan(const char *bytes, int length)
+{
+	bool in_string = false;
+	int depth = 0;
+
+	for (int i = 0; i < length; i++)
+	{
+		if (bytes[i] == '"')
+			in_string = !in_string;
+		else if (in_string && bytes[i] == '\\')
+		{
+			i++;
+			if (i + 4 < length && bytes[i] == 'u' &&
+				strncmp(bytes + i + 1, "00", 2) != 0)
+				return pstrdup(
+					"A string of the body has an escape beyond ASCII.");
+		}
+		else if (!in_string && (bytes[i] == '[' || bytes[i] == '{') &&
+				 ++depth > 1)
+			return pstrdup("The body nests; its members are strings.");
+		else if (!in_string && bytes[i] == '[')
+			return pstrdup("The body is no object.");
+	}
+	return NULL;
+}
+
+static char *
+json_body_parse(const char *bytes, int length, JsonBodyState *state)
+{
+	JsonLexContext *lexer = compat_json_lexer(bytes, length);
+	JsonSemAction actions = {.semstate = state,
+							 .object_field_start = json_body_field_start,
+							 .scalar = json_body_scalar};
+	JsonParseErrorType result = pg_parse_json(lexer, &actions);
+
+	if (result != JSON_SUCCESS)
+		return psprintf("The body is no JSON: %s",
+						json_errdetail(result, lexer));
+	return state->problem;
+}
+
+char *
+json_body_read(const text *input, JsonBody *body)
+{
+	JsonBodyState state = {.body = body};
+	const char *bytes = VARDATA_ANY(input);
+	int length = (int) VARSIZE_ANY_EXHDR(input);
+	char *problem;
+
+	memset(body, 0, sizeof(JsonBody));
+	if (length > settings_max_body)
+		return psprintf("The body has %d bytes; poll_tally.max_body allows %d.",
+						length, settings_max_body);
+	problem = json_body_prescan(bytes, length);
+	if (problem == NULL)
+		problem = json_body_parse(bytes, length, &state);
+	if (problem != NULL)
+		return problem;
+	if (body->event_id == NULL || body->poll_id == NULL ||
+		body->candidate_id == NULL)
+		return psprintf("The body has no member %s.",
+						body->event_id == NULL  ? "event_id"
+						: body->poll_id == NULL ? "poll_id"
+												: "candidate_id");
+	return NULL;
+}
