@@ -737,6 +737,15 @@ CREATE TABLE poll_tally.snapshot (
 );
 COMMENT ON TABLE poll_tally.snapshot IS 'published snapshots; counts are NULL for a poll wider than 1,000 choices';
 
+CREATE TABLE poll_tally.source (
+    source poll_tally.ident NOT NULL,
+    source_partition integer NOT NULL,
+    next_offset bigint NOT NULL,
+    updated_at timestamptz NOT NULL,
+    PRIMARY KEY (source, source_partition)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE poll_tally.source IS 'cursors of consumers: where each goes on in its source';
+
 CREATE TABLE poll_tally.epoch_salt (
     only_row boolean NOT NULL DEFAULT true CHECK (only_row),
     salt text NOT NULL,
@@ -754,6 +763,7 @@ SELECT pg_extension_config_dump('poll_tally.lane_count', '');
 SELECT pg_extension_config_dump('poll_tally.ledger', '');
 SELECT pg_extension_config_dump('poll_tally.publication', '');
 SELECT pg_extension_config_dump('poll_tally.snapshot', '');
+SELECT pg_extension_config_dump('poll_tally.source', '');
 SELECT pg_extension_config_dump('poll_tally.epoch_salt', '');
 
 -- ---------------------------------------------------------------------------
@@ -920,6 +930,30 @@ CREATE FUNCTION poll_tally.accept_event_or_raise(
 COMMENT ON FUNCTION poll_tally.accept_event_or_raise(text, text, text, text, jsonb, jsonb, text, integer, bigint, timestamptz)
     IS 'accept_event, with every outcome but accepted and duplicate raised as an error';
 
+CREATE TYPE poll_tally.batch_receipt AS (
+    ord integer,
+    outcome poll_tally.outcome,
+    event_id text,
+    "position" poll_tally.event_position,
+    attempt integer,
+    accepted_at timestamptz,
+    retryable boolean,
+    differs text[],
+    detail text
+);
+COMMENT ON TYPE poll_tally.batch_receipt IS 'the verdict on one event of a batch, with its place from 1';
+
+CREATE FUNCTION poll_tally.accept_events(
+    poll text, event_ids text[], choices text[] DEFAULT NULL,
+    principals text[] DEFAULT NULL, votes jsonb[] DEFAULT NULL,
+    payloads jsonb[] DEFAULT NULL, source text DEFAULT NULL,
+    source_partition integer DEFAULT NULL, source_offsets bigint[] DEFAULT NULL,
+    occurred_ats timestamptz[] DEFAULT NULL, polls text[] DEFAULT NULL,
+    all_or_nothing boolean DEFAULT false)
+    RETURNS SETOF poll_tally.batch_receipt LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.accept_events(text, text[], text[], text[], jsonb[], jsonb[], text, integer, bigint[], timestamptz[], text[], boolean)
+    IS 'judge many events as if one after the other; one verdict an element, in input order. 2202E for arrays of unequal lengths, 54000 above poll_tally.max_batch';
+
 CREATE FUNCTION poll_tally.accept_json(body text, principal text DEFAULT NULL)
     RETURNS poll_tally.receipt LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.accept_json(text, text)
@@ -1068,6 +1102,99 @@ CROSS JOIN LATERAL (
       AND l.seq > coalesce(b.frontier[l.lane + 1], 0)
 ) AS o (oldest_unpublished_at);
 COMMENT ON VIEW poll_tally.lag IS 'how far each poll''s newest snapshot is behind its ledger';
+
+CREATE VIEW poll_tally.sources WITH (security_barrier) AS
+SELECT s.source::text, s.source_partition, s.next_offset, s.updated_at
+FROM poll_tally.source AS s;
+COMMENT ON VIEW poll_tally.sources IS 'where each consumer goes on in its source';
+
+CREATE VIEW poll_tally.inbox WITH (security_barrier) AS
+SELECT NULL::text AS poll, NULL::text AS event_id, NULL::text AS choice,
+       NULL::text AS principal, NULL::jsonb AS votes, NULL::jsonb AS payload,
+       NULL::text AS source, NULL::integer AS source_partition,
+       NULL::bigint AS source_offset, NULL::timestamptz AS occurred_at
+WHERE false;
+COMMENT ON VIEW poll_tally.inbox IS 'always empty; a row that is inserted or copied into it is accepted as by accept_event_or_raise';
+
+CREATE FUNCTION poll_tally.inbox_insert() RETURNS trigger
+    LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.inbox_insert() IS 'the trigger of the view inbox';
+CREATE TRIGGER inbox_insert INSTEAD OF INSERT ON poll_tally.inbox
+    FOR EACH ROW EXECUTE FUNCTION poll_tally.inbox_insert();
+COMMENT ON TRIGGER inbox_insert ON poll_tally.inbox IS 'accepts each inserted row as an event';
+
+CREATE FUNCTION poll_tally.accept_rows() RETURNS trigger
+    LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.accept_rows()
+    IS 'statement trigger for a table of yours: accepts its new rows as events; its arguments say which column, or which constant in quotes, each field comes from';
+
+-- ---------------------------------------------------------------------------
+-- Sources and the feed
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION poll_tally.advance_source(source text, source_partition integer, next_offset bigint)
+    RETURNS bigint LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.advance_source(text, integer, bigint)
+    IS 'store where a consumer goes on in its source, never moving back; returns what is stored afterwards';
+
+CREATE FUNCTION poll_tally.source_position(source text, source_partition integer)
+    RETURNS bigint LANGUAGE sql STABLE SECURITY DEFINER PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT s.next_offset FROM poll_tally.source AS s
+    WHERE s.source = source_position.source
+      AND s.source_partition = source_position.source_partition;
+END;
+COMMENT ON FUNCTION poll_tally.source_position(text, integer)
+    IS 'where a consumer resumes in its source; NULL when nothing is stored';
+
+-- Each lane gives as many as the others, until max_events are found, so that a
+-- busy lane does not starve them.
+CREATE FUNCTION poll_tally.events_after(poll text, frontier bigint[] DEFAULT NULL,
+    max_events integer DEFAULT 1000)
+    RETURNS SETOF poll_tally.events LANGUAGE sql STABLE SECURITY DEFINER PARALLEL SAFE
+BEGIN ATOMIC
+    WITH found AS (
+        SELECT e.*, row_number() OVER (PARTITION BY n.lane ORDER BY e."position") AS nth,
+               p.poll
+        FROM poll_tally.poll AS p
+        CROSS JOIN LATERAL generate_series(0, p.max_lanes - 1) AS n (lane)
+        CROSS JOIN LATERAL (
+            SELECT l.* FROM poll_tally.ledger AS l
+            WHERE l.poll_id = p.poll_id
+              AND l."position" > poll_tally.make_position(n.lane,
+                      coalesce(events_after.frontier[n.lane + 1], 0))
+              AND l."position" < poll_tally.make_position(n.lane + 1, 0)
+            ORDER BY l."position"
+            LIMIT greatest(events_after.max_events, 0)
+        ) AS e
+        WHERE p.poll = events_after.poll
+    ), chosen AS (
+        SELECT f.* FROM found AS f
+        ORDER BY f.nth, f."position" LIMIT greatest(events_after.max_events, 0)
+    )
+    SELECT c.poll::text, c.event_id::text,
+           CASE WHEN c.retracts IS NULL THEN 'event' ELSE 'retraction' END,
+           c.principal::text, CASE WHEN c.retracts IS NULL THEN c.attempt END,
+           c.votes, coalesce(c.effect, c.votes), c.payload, c."position",
+           c.source::text, c.source_partition, c.source_offset, c.occurred_at,
+           c.accepted_at, c.retracts::text
+    FROM chosen AS c ORDER BY c."position";
+END;
+COMMENT ON FUNCTION poll_tally.events_after(text, bigint[], integer)
+    IS 'ledger entries behind a frontier, lane by lane, each in seq order; none ever appears behind a frontier that was read';
+
+CREATE FUNCTION poll_tally.advance_frontier(frontier bigint[], at_position poll_tally.event_position)
+    RETURNS bigint[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT array_agg(CASE WHEN n.i = poll_tally.lane(advance_frontier.at_position) + 1
+                          THEN greatest(coalesce(advance_frontier.frontier[n.i], 0),
+                                        poll_tally.seq(advance_frontier.at_position))
+                          ELSE coalesce(advance_frontier.frontier[n.i], 0) END ORDER BY n.i)
+    FROM generate_series(1, greatest(coalesce(cardinality(advance_frontier.frontier), 0),
+                                     poll_tally.lane(advance_frontier.at_position) + 1)) AS n (i);
+END;
+COMMENT ON FUNCTION poll_tally.advance_frontier(bigint[], poll_tally.event_position)
+    IS 'the frontier that also covers an entry, to go on behind it';
 
 CREATE FUNCTION poll_tally.results_of(poll text, choices text[] DEFAULT NULL)
     RETURNS TABLE (choice text, label text, count bigint, share numeric)
@@ -1221,7 +1348,7 @@ BEGIN
         SELECT t.oid FROM pg_type AS t
         WHERE t.typnamespace = 'poll_tally'::regnamespace
           AND t.typelem = 0 AND t.typtype IN ('b', 'd', 'e')
-           OR t.oid = 'poll_tally.receipt'::regtype
+           OR t.oid IN ('poll_tally.receipt'::regtype, 'poll_tally.batch_receipt'::regtype)
     LOOP
         EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', type);
     END LOOP;

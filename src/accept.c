@@ -242,23 +242,29 @@ accept_round(Event *event, Receipt *receipt)
 }
 
 void
-accept_judge(Event *event, Receipt *receipt)
+accept_decide(Event *event, Receipt *receipt)
 {
-	char *problem;
+	char *problem = validate_event(event);
 
-	PreventCommandIfReadOnly("accept_event()");
-	PreventCommandIfParallelMode("accept_event()");
-
-	problem = validate_event(event);
 	receipt_init(receipt, event->event_id);
 	if (problem != NULL)
+	{
 		(void) accept_outcome(receipt, OUTCOME_INVALID, problem);
-	else
-		while (accept_round(event, receipt) != ACCEPT_DONE)
-		{
-			CHECK_FOR_INTERRUPTS();
-			receipt_init(receipt, event->event_id);
-		}
+		return;
+	}
+	while (accept_round(event, receipt) != ACCEPT_DONE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		receipt_init(receipt, event->event_id);
+	}
+}
+
+void
+accept_judge(Event *event, Receipt *receipt)
+{
+	PreventCommandIfReadOnly("accept_event()");
+	PreventCommandIfParallelMode("accept_event()");
+	accept_decide(event, receipt);
 	stats_count_outcome(receipt->outcome);
 }
 

@@ -14,4 +14,7 @@
  */
 extern void accept_judge(Event *event, Receipt *receipt);
 
+/* The same without a look at whether writing is allowed, and uncounted. */
+extern void accept_decide(Event *event, Receipt *receipt);
+
 #endif /* POLL_TALLY_ACCEPT_H */

@@ -32,20 +32,24 @@
 static const char *const type_functions[] = {GRANTS_FUNCTIONS_OF_TYPES, NULL};
 
 static const char *const submitter_functions[] = {
-	"accept_event", "accept_event_or_raise", "accept_json", "event_status",
-	NULL};
+	"accept_event",   "accept_event_or_raise", "accept_events",
+	"accept_json",    "accept_rows",           "event_status",
+	"advance_source", "source_position",       NULL};
+static const char *const submitter_inboxes[] = {"inbox", NULL};
 
 static const char *const viewer_functions[] = {
 	"snapshot", "snapshot_message", "channel", "includes", "epoch_of", NULL};
 static const char *const viewer_views[] = {"published", "snapshots", NULL};
 
 static const char *const auditor_functions[] = {
-	"snapshot",        "snapshot_message", "channel",        "includes",
-	"epoch_of",        "event_status",     "results_of",     "verify_poll",
-	"pending_entries", "pending_count",    "pending_counts", NULL};
+	"snapshot",         "snapshot_message", "channel",
+	"includes",         "epoch_of",         "event_status",
+	"results_of",       "verify_poll",      "pending_entries",
+	"pending_count",    "pending_counts",   "events_after",
+	"advance_frontier", "source_position",  NULL};
 static const char *const auditor_views[] = {
-	"published", "snapshots", "polls",  "choices", "results",
-	"counted",   "totals",    "events", "lag",     NULL};
+	"published", "snapshots", "polls", "choices", "results", "counted",
+	"totals",    "events",    "lag",   "sources", NULL};
 
 static const char *const admin_functions[] = {
 	"create_poll",     "add_choice",
@@ -130,6 +134,7 @@ grant_submitter(PG_FUNCTION_ARGS)
 
 	grants_common(role);
 	grants_functions(submitter_functions, role);
+	grants_each(true, "INSERT", "TABLE", submitter_inboxes, role);
 	return grants_end();
 }
 

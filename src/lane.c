@@ -117,10 +117,34 @@ lane_lock_any(int32 poll_id, int max_lanes)
 		if (lane != home && lane_try(poll_id, lane))
 			return lane;
 	}
+	store_refuse_to_wait_for_lane(poll_id);
 	stats_count(STATS_LANE_WAITS);
 	home = (home >= 0 && home < max_lanes) ? home : MyProcPid % max_lanes;
 	lane_await(poll_id, home);
 	return home;
+}
+
+void
+lane_lock_gate(bool exclusively)
+{
+	LOCKTAG tag;
+
+	/* No poll has the number 0. */
+	lane_locktag(&tag, 0, 0);
+	(void) LockAcquire(&tag, exclusively ? ExclusiveLock : ShareLock, false,
+					   false);
+}
+
+List *
+lane_list_held(List *polls)
+{
+	dlist_iter iter;
+
+	if (lane_map == NULL)
+		return polls;
+	dlist_foreach(iter, &lane_list) polls = list_append_unique_int(
+		polls, dlist_container(LaneHold, node, iter.cur)->poll_id);
+	return polls;
 }
 
 static LaneHold *

@@ -11,6 +11,7 @@
 
 #include "postgres.h"
 #include "lib/ilist.h"
+#include "nodes/pg_list.h"
 
 #include "tally_type.h"
 
@@ -37,6 +38,15 @@ typedef struct LaneHold
  * be judged anew.  *fresh: this call took it.
  */
 extern LaneHold *lane_acquire(int32 poll_id, int max_lanes, bool *fresh);
+
+/*
+ * Lock the gate of batches, until the (sub)transaction ends: shared, or
+ * exclusively to be alone with single events.
+ */
+extern void lane_lock_gate(bool exclusively);
+
+/* Append the polls of which lanes are held to a list of integers, once each. */
+extern List *lane_list_held(List *polls);
 
 /* Give back a lane that this call took and under which nothing was written. */
 extern void lane_release_unused(LaneHold *hold);

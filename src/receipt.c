@@ -160,18 +160,24 @@ receipt_differs_list(int differs)
 	return list.data;
 }
 
+char *
+receipt_sentence(const Receipt *receipt)
+{
+	if (receipt->detail == NULL && receipt->differs != 0)
+		return psprintf("The stored event differs in: %s.",
+						receipt_differs_list(receipt->differs));
+	return receipt->detail;
+}
+
 /* The outcome's name first, so that clients need not parse messages. */
 static char *
 receipt_error_detail(const Receipt *receipt)
 {
-	const char *name = outcome_name(receipt->outcome);
+	char *sentence = receipt_sentence(receipt);
 
-	if (receipt->detail != NULL)
-		return psprintf("%s: %s", name, receipt->detail);
-	if (receipt->differs != 0)
-		return psprintf("%s: The stored event differs in: %s.", name,
-						receipt_differs_list(receipt->differs));
-	return pstrdup(name);
+	return sentence == NULL
+			   ? pstrdup(outcome_name(receipt->outcome))
+			   : psprintf("%s: %s", outcome_name(receipt->outcome), sentence);
 }
 
 void

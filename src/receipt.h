@@ -72,6 +72,9 @@ extern void receipt_deform(const Receipt *receipt, Oid type, Datum *values,
 /* The receipt as the composite that the called function is declared to return. */
 extern Datum receipt_datum(const Receipt *receipt, FunctionCallInfo fcinfo);
 
+/* The detail, or a sentence that lists what differs; palloc'd or NULL. */
+extern char *receipt_sentence(const Receipt *receipt);
+
 /* Raise what DESIGN section 11 maps an outcome to, unless it is a success. */
 extern void receipt_raise_refusal(const Receipt *receipt);
 

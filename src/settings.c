@@ -16,6 +16,7 @@
 
 int settings_max_body;
 int settings_max_payload;
+int settings_max_batch;
 int settings_max_keys;
 int settings_keep_snapshots;
 char *settings_databases;
@@ -49,6 +50,9 @@ settings_define_limits(void)
 							"detoasted jsonb value.",
 							NULL, &settings_max_payload, 1048576, 0, 268435456,
 							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	DefineCustomIntVariable("poll_tally.max_batch", "Most events of a batch.",
+							NULL, &settings_max_batch, 10000, 1, 1000000,
+							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("poll_tally.max_keys",
 							"Most choices that an open-choice poll can hold.",
 							NULL, &settings_max_keys, 1000000, 1, INT_MAX,

@@ -7,6 +7,7 @@
 
 extern int settings_max_body;       /* bytes of an accept_json body */
 extern int settings_max_payload;    /* bytes of a detoasted payload */
+extern int settings_max_batch;      /* events of a batch */
 extern int settings_max_keys;       /* choices of an open-choice poll */
 extern int settings_keep_snapshots; /* kept snapshots a poll */
 extern char *settings_databases;    /* where the worker publishes */

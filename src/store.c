@@ -212,16 +212,61 @@ store_require_in_snapshot(Store *store, const char *noun)
 		 errhint("The transaction might succeed if retried.")));
 }
 
+/* Where a batch wants to hear of a wait instead of waiting; see batch.c. */
+static StoreWait *store_instead = NULL;
+
+void
+store_wait_instead(StoreWait *wait)
+{
+	store_instead = wait;
+	if (wait != NULL)
+		memset(wait, 0, sizeof(StoreWait));
+}
+
+/* Raise, when there is to be no waiting.  The error never leaves batch.c. */
+static void
+store_refuse_to_wait(const StoreWait *wait)
+{
+	if (store_instead == NULL)
+		return;
+	*store_instead = *wait;
+	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					errmsg("a batch has to wait for another transaction")));
+}
+
+void
+store_refuse_to_wait_for_lane(int32 poll_id)
+{
+	StoreWait wait = {.kind = STORE_WAIT_LANE, .poll_id = poll_id};
+
+	store_refuse_to_wait(&wait);
+}
+
+void
+store_wait(const StoreWait *wait)
+{
+	if (wait->kind != STORE_WAIT_OWNER)
+		return;
+	if (wait->speculative_token != 0)
+		SpeculativeInsertionWait(wait->xid, wait->speculative_token);
+	else
+		XactLockTableWait(wait->xid, NULL, NULL, XLTW_None);
+}
+
 /* Wait until the transaction that owns the row in flight has ended. */
 static void
 store_await_owner(Store *store, SnapshotData *dirty, ItemPointer tid)
 {
-	if (TransactionIdIsValid(dirty->xmin) && dirty->speculativeToken != 0)
-		SpeculativeInsertionWait(dirty->xmin, dirty->speculativeToken);
+	StoreWait wait = {.kind = STORE_WAIT_OWNER};
+
+	wait.xid = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : dirty->xmax;
+	wait.speculative_token =
+		TransactionIdIsValid(dirty->xmin) ? dirty->speculativeToken : 0;
+	store_refuse_to_wait(&wait);
+	if (wait.speculative_token != 0)
+		SpeculativeInsertionWait(wait.xid, wait.speculative_token);
 	else
-		XactLockTableWait(TransactionIdIsValid(dirty->xmin) ? dirty->xmin
-															: dirty->xmax,
-						  store->table, tid, XLTW_InsertIndexUnique);
+		XactLockTableWait(wait.xid, store->table, tid, XLTW_InsertIndexUnique);
 }
 
 bool

@@ -82,6 +82,34 @@ extern bool store_find_guarded(Store *store, StoreKey *key);
 extern bool store_find_owner(Store *store, StoreKey *key,
 							 ScanDirection direction, const char *noun);
 
+/* What somebody had to wait for. */
+typedef enum StoreWaitKind
+{
+	STORE_WAIT_NONE,
+	STORE_WAIT_OWNER, /* the end of a transaction that owns a key */
+	STORE_WAIT_LANE   /* a lane of a poll */
+} StoreWaitKind;
+
+typedef struct StoreWait
+{
+	StoreWaitKind kind;
+	TransactionId xid;
+	uint32 speculative_token; /* 0: the transaction's end is meant */
+	int32 poll_id;            /* of STORE_WAIT_LANE */
+} StoreWait;
+
+/*
+ * From now on an error is raised where there would be a wait, and *wait says for
+ * what; the caller rolls back and calls store_wait.  NULL: waits are waited.
+ */
+extern void store_wait_instead(StoreWait *wait);
+
+/* Raise that error for a lane, or return where waiting is allowed. */
+extern void store_refuse_to_wait_for_lane(int32 poll_id);
+
+/* Wait for the owner that was in the way; a lane is for the caller to take. */
+extern void store_wait(const StoreWait *wait);
+
 /* Does any row own the key, be it committed, ours or in flight?  Never waits. */
 extern bool store_is_owned(Store *store, StoreKey *key);
 

@@ -1,0 +1,191 @@
+/*
+ * batch.c
+ *		Accepting many events at once.
+ *
+ * The events are judged one after the other, each seeing those before it, within
+ * one subtransaction.  Invariant: a batch never waits for an id, a principal or
+ * a source coordinate while it holds any, nor for a lane but in the order of the
+ * polls' numbers.  So batches that overlap, one a transaction, cannot deadlock.
+ *
+ * Where a single event would wait for a transaction in flight, a batch rolls
+ * back what it did so far, waits with nothing in its hands, and judges itself
+ * anew.  Where no lane of a poll is free, it does the same, and then takes the
+ * lanes of all polls that it met, in order.
+ *
+ * Two batches could take turns in rolling back.  Each try therefore holds the
+ * gate, a lock of the database, shared; a batch that was disturbed takes it
+ * exclusively, and is then alone with single events.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+#include "accept.h"
+#include "batch.h"
+#include "lane.h"
+#include "poll.h"
+#include "stats.h"
+#include "store.h"
+
+typedef struct Batch
+{
+	Event *events;
+	Receipt *receipts;
+	int count;
+	BatchMode mode;
+	MemoryContext result_context; /* of what receipts point to */
+
+	List *polls;    /* integers: polls whose lanes are taken first, ascending */
+	bool disturbed; /* did a try roll back? */
+} Batch;
+
+/* Raise the refusal of the event at index, unless it was a success. */
+static void
+batch_raise_refusal(const Batch *batch, int index)
+{
+	Receipt *receipt = &batch->receipts[index];
+
+	if (batch->mode == BATCH_EACH || receipt->outcome == OUTCOME_ACCEPTED ||
+		receipt->outcome == OUTCOME_DUPLICATE)
+		return;
+	if (batch->mode == BATCH_ALL_OR_NOTHING)
+		receipt->detail =
+			psprintf("ord %d: %s", index + 1, receipt_sentence(receipt));
+	receipt_raise_refusal(receipt);
+}
+
+/* Lock the polls that an earlier try met, in ascending order. */
+static void
+batch_take_lanes(const Batch *batch)
+{
+	ListCell *cell;
+
+	foreach (cell, batch->polls)
+	{
+		Poll poll;
+		bool fresh;
+		char *name = poll_name(lfirst_int(cell));
+
+		if (name != NULL && poll_find(cstring_to_text(name), &poll))
+			(void) lane_acquire(poll.poll_id, poll.max_lanes, &fresh);
+	}
+}
+
+/* Judge every event, each in a context that is reset after it. */
+static void
+batch_judge(Batch *batch)
+{
+	MemoryContext scratch = AllocSetContextCreate(
+		CurrentMemoryContext, "poll_tally event", ALLOCSET_DEFAULT_SIZES);
+
+	for (int i = 0; i < batch->count; i++)
+	{
+		MemoryContext before = MemoryContextSwitchTo(scratch);
+		Receipt *receipt = &batch->receipts[i];
+
+		CHECK_FOR_INTERRUPTS();
+		accept_decide(&batch->events[i], receipt);
+		batch_raise_refusal(batch, i);
+		if (receipt->detail != NULL)
+			receipt->detail =
+				MemoryContextStrdup(batch->result_context, receipt->detail);
+		MemoryContextSwitchTo(before);
+		MemoryContextReset(scratch);
+	}
+	MemoryContextDelete(scratch);
+}
+
+/* One try: may wait for the gate and for lanes, in that order, and no more. */
+static void
+batch_try(Batch *batch, StoreWait *wait)
+{
+	lane_lock_gate(batch->disturbed);
+	batch_take_lanes(batch);
+	store_wait_instead(wait);
+	batch_judge(batch);
+	store_wait_instead(NULL);
+}
+
+/* Remember the polls whose lanes the failed try held, and the one it lacked. */
+static void
+batch_remember_polls(Batch *batch, const StoreWait *wait)
+{
+	MemoryContext before = MemoryContextSwitchTo(batch->result_context);
+
+	batch->polls = lane_list_held(batch->polls);
+	batch->polls = list_append_unique_int(batch->polls, wait->poll_id);
+	list_sort(batch->polls, list_int_cmp);
+	MemoryContextSwitchTo(before);
+}
+
+/* After an error: roll the try back, and raise unless it was about waiting. */
+static void
+batch_roll_back(Batch *batch, const StoreWait *wait)
+{
+	ErrorData *error = CopyErrorData();
+
+	FlushErrorState();
+	if (wait->kind == STORE_WAIT_LANE)
+		batch_remember_polls(batch, wait);
+	RollbackAndReleaseCurrentSubTransaction();
+	if (wait->kind == STORE_WAIT_NONE)
+		ReThrowError(error);
+	FreeErrorData(error);
+}
+
+/*
+ * Run one try in a subtransaction.  Returns false, with all of it rolled back,
+ * when it would have had to wait; *wait says for what.
+ */
+static bool
+batch_run_try(Batch *batch, StoreWait *wait)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = false;
+
+	memset(wait, 0, sizeof(StoreWait));
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		batch_try(batch, wait);
+		ReleaseCurrentSubTransaction();
+		done = true;
+	}
+	PG_CATCH();
+	{
+		store_wait_instead(NULL);
+		MemoryContextSwitchTo(context);
+		batch_roll_back(batch, wait);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return done;
+}
+
+void
+batch_accept(Event *events, int count, BatchMode mode, Receipt *receipts)
+{
+	Batch batch = {.events = events,
+				   .receipts = receipts,
+				   .count = count,
+				   .mode = mode,
+				   .result_context = CurrentMemoryContext};
+	StoreWait wait;
+
+	while (!batch_run_try(&batch, &wait))
+	{
+		batch.disturbed = batch.disturbed || wait.kind == STORE_WAIT_OWNER;
+		store_wait(&wait);
+	}
+	for (int i = 0; i < count; i++)
+		stats_count_outcome(receipts[i].outcome);
+	stats_count(STATS_BATCHES);
+}
