@@ -720,9 +720,10 @@ CREATE TABLE poll_tally.publication (
     frontier bigint[] NOT NULL,
     published_at timestamptz NOT NULL,
     final boolean NOT NULL,
+    announced bigint NOT NULL,
     PRIMARY KEY (poll_id)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE poll_tally.publication IS 'one row a poll: its newest revision; whoever locks it publishes';
+COMMENT ON TABLE poll_tally.publication IS 'one row a poll: its newest revision, and the newest that was announced; whoever locks it publishes';
 
 CREATE TABLE poll_tally.snapshot (
     poll_id integer NOT NULL,
@@ -736,6 +737,15 @@ CREATE TABLE poll_tally.snapshot (
     PRIMARY KEY (poll_id, revision)
 );
 COMMENT ON TABLE poll_tally.snapshot IS 'published snapshots; counts are NULL for a poll wider than 1,000 choices';
+
+CREATE TABLE poll_tally.audience (
+    poll_id integer NOT NULL,
+    audience poll_tally.ident NOT NULL,
+    revision bigint NOT NULL,
+    observed_at timestamptz NOT NULL,
+    PRIMARY KEY (poll_id, audience)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE poll_tally.audience IS 'the revision that each group of viewers was last seen to have';
 
 CREATE TABLE poll_tally.source (
     source poll_tally.ident NOT NULL,
@@ -763,6 +773,7 @@ SELECT pg_extension_config_dump('poll_tally.lane_count', '');
 SELECT pg_extension_config_dump('poll_tally.ledger', '');
 SELECT pg_extension_config_dump('poll_tally.publication', '');
 SELECT pg_extension_config_dump('poll_tally.snapshot', '');
+SELECT pg_extension_config_dump('poll_tally.audience', '');
 SELECT pg_extension_config_dump('poll_tally.source', '');
 SELECT pg_extension_config_dump('poll_tally.epoch_salt', '');
 
@@ -1079,7 +1090,9 @@ SELECT p.poll::text, a.accepted_position, coalesce(b.included_position, 0) AS pu
        o.oldest_unpublished_at,
        EXTRACT(epoch FROM clock_timestamp() - o.oldest_unpublished_at)::double precision AS lag_seconds,
        poll_tally.epoch_of(p.poll_id) AS epoch, b.revision, b.published_at,
-       p.publish_every, b.final, NULL::bigint AS observed_revision
+       p.publish_every, b.final,
+       (SELECT min(u.revision) FROM poll_tally.audience AS u
+        WHERE u.poll_id = p.poll_id) AS observed_revision
 FROM poll_tally.poll AS p
 JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id
 CROSS JOIN LATERAL (
@@ -1319,6 +1332,139 @@ CREATE FUNCTION poll_tally.reset_stats() RETURNS void
 COMMENT ON FUNCTION poll_tally.reset_stats() IS 'start the counters of this database at 0; 55000 where the library is not preloaded';
 
 -- ---------------------------------------------------------------------------
+-- Watching
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION poll_tally.observe_revision(poll text, audience text, revision bigint)
+    RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.observe_revision(text, text, bigint)
+    IS 'a gateway''s word on the revision that a group of viewers has; never moves back. P0002 without such a poll, 22023 for a revision that is not published, 54000 for more than 100 audiences a poll';
+
+CREATE FUNCTION poll_tally.worker_rows(OUT pid integer, OUT database text, OUT kind text,
+    OUT state text, OUT started_at timestamptz, OUT heartbeat_at timestamptz,
+    OUT last_error text, OUT last_sqlstate text, OUT restarts bigint, OUT library_version text)
+    RETURNS SETOF record LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.worker_rows() IS 'what the workers say of themselves in shared memory; for the view workers';
+
+CREATE VIEW poll_tally.workers WITH (security_barrier) AS
+SELECT w.pid, w.database, w.kind, w.state, w.started_at, w.heartbeat_at, w.last_error,
+       w.last_sqlstate, w.restarts, w.library_version
+FROM poll_tally.worker_rows() AS w;
+COMMENT ON VIEW poll_tally.workers IS 'the launcher, and the publisher of each database; no row where the library is not preloaded';
+
+CREATE FUNCTION poll_tally.publisher_counts(OUT pid integer, OUT attempts bigint, OUT failures bigint)
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.publisher_counts() IS 'process, passes with work and failed passes of this database''s publisher; for stalled and metrics';
+
+-- Not for the eyes of the caller alone: the statistics of other roles' sessions
+-- are hidden from most, so this runs as its owner.
+CREATE FUNCTION poll_tally.blocker_rows(OUT poll_id integer, OUT lane integer, OUT kind text,
+    OUT pid integer, OUT gid text, OUT since timestamptz)
+    RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER PARALLEL RESTRICTED
+BEGIN ATOMIC
+    SELECT l.classid::bigint::integer, l.objid::bigint::integer,
+           CASE WHEN l.pid IS NULL THEN 'prepared' ELSE coalesce(a.state, 'active') END,
+           l.pid, x.gid, coalesce(x.prepared, a.state_change)
+    FROM pg_locks AS l
+    LEFT JOIN pg_prepared_xacts AS x ON l.virtualtransaction = '-1/' || x.transaction::text
+    LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.objsubid = 7 AND l.granted
+      AND l.classid::bigint > 0
+      AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
+END;
+COMMENT ON FUNCTION poll_tally.blocker_rows() IS 'who holds which lane in this database; for the view blockers';
+
+CREATE VIEW poll_tally.blockers WITH (security_barrier) AS
+SELECT p.poll::text, b.lane, b.kind, b.pid, b.gid, b.since,
+       clock_timestamp() - b.since AS age
+FROM poll_tally.blocker_rows() AS b
+JOIN poll_tally.poll AS p ON p.poll_id = b.poll_id
+WHERE b.kind = 'prepared' OR b.kind LIKE 'idle in transaction%'
+   OR p.closed_at IS NULL AND p.closes_at <= clock_timestamp();
+COMMENT ON VIEW poll_tally.blockers IS 'prepared and idle transactions that hold a lane; of a poll past its deadline, all that keep it from being closed';
+
+CREATE FUNCTION poll_tally.stalled(allowance interval DEFAULT '10 seconds',
+    OUT poll text, OUT accepted_position bigint, OUT published_position bigint,
+    OUT gap bigint, OUT oldest_unpublished_at timestamptz, OUT lag_seconds double precision,
+    OUT epoch text, OUT revision bigint, OUT published_at timestamptz,
+    OUT publish_every interval, OUT final boolean, OUT observed_revision bigint,
+    OUT due_since timestamptz, OUT publish_attempts bigint, OUT publish_failures bigint,
+    OUT worker_pid integer)
+    RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER PARALLEL RESTRICTED
+BEGIN ATOMIC
+    WITH due AS (
+        SELECT g.*, CASE WHEN p.closes_at <= clock_timestamp() THEN p.closes_at
+                         ELSE greatest(g.published_at + g.publish_every, m.moved_at) END AS since
+        FROM poll_tally.lag AS g
+        JOIN poll_tally.poll AS p ON p.poll = g.poll
+        JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id
+        LEFT JOIN LATERAL (
+            -- When the entry came in that made the poll due.
+            SELECT e.accepted_at
+            FROM poll_tally.lane AS l
+            JOIN poll_tally.ledger AS e ON e.poll_id = l.poll_id
+                AND e."position" > poll_tally.make_position(l.lane, coalesce(b.frontier[l.lane + 1], 0))
+                AND e."position" <= poll_tally.make_position(l.lane, l.seq)
+            WHERE l.poll_id = p.poll_id AND g.gap >= p.publish_min_events
+            ORDER BY e.accepted_at OFFSET p.publish_min_events - 1 LIMIT 1
+        ) AS m (moved_at) ON true
+        WHERE p.closed_at IS NULL AND NOT p.hidden_until_close
+          AND (m.moved_at IS NOT NULL OR p.closes_at <= clock_timestamp())
+    )
+    SELECT d.poll, d.accepted_position, d.published_position, d.gap, d.oldest_unpublished_at,
+           d.lag_seconds, d.epoch, d.revision, d.published_at, d.publish_every, d.final,
+           d.observed_revision, d.since, w.attempts, w.failures, w.pid
+    FROM due AS d CROSS JOIN poll_tally.publisher_counts() AS w
+    WHERE d.since + stalled.allowance < clock_timestamp()
+    ORDER BY d.since;
+END;
+COMMENT ON FUNCTION poll_tally.stalled(interval)
+    IS 'polls to page for: those whose publication has been due for longer than the allowance';
+
+CREATE VIEW poll_tally.metrics WITH (security_barrier) AS
+SELECT 'poll_tally_events_total' AS name, jsonb_build_object('outcome', s.name) AS labels,
+       s.value::double precision AS value
+FROM poll_tally.stats_counters() AS s
+WHERE EXISTS (SELECT FROM unnest(enum_range(NULL::poll_tally.outcome)) AS o (name)
+              WHERE o.name::text = s.name)
+UNION ALL
+SELECT 'poll_tally_' || s.name || '_total', '{}', s.value::double precision
+FROM poll_tally.stats_counters() AS s
+WHERE NOT EXISTS (SELECT FROM unnest(enum_range(NULL::poll_tally.outcome)) AS o (name)
+                  WHERE o.name::text = s.name)
+UNION ALL
+SELECT m.name, jsonb_build_object('poll', g.poll), m.value
+FROM poll_tally.lag AS g
+CROSS JOIN LATERAL (VALUES
+    ('poll_tally_accepted_position', g.accepted_position::double precision),
+    ('poll_tally_published_position', g.published_position::double precision),
+    ('poll_tally_revision', g.revision::double precision),
+    ('poll_tally_lag_seconds', coalesce(g.lag_seconds, 0)),
+    ('poll_tally_final', g.final::integer::double precision)) AS m (name, value)
+UNION ALL
+SELECT 'poll_tally_stalled', jsonb_build_object('poll', s.poll),
+       EXTRACT(epoch FROM clock_timestamp() - s.due_since)::double precision
+FROM poll_tally.stalled() AS s
+UNION ALL
+SELECT 'poll_tally_blocker_age_seconds',
+       jsonb_build_object('poll', b.poll, 'lane', b.lane, 'kind', b.kind),
+       EXTRACT(epoch FROM b.age)::double precision
+FROM poll_tally.blockers AS b
+UNION ALL
+SELECT 'poll_tally_worker_heartbeat_age_seconds',
+       jsonb_build_object('kind', w.kind, 'database', coalesce(w.database, '')),
+       EXTRACT(epoch FROM clock_timestamp() - w.heartbeat_at)::double precision
+FROM poll_tally.worker_rows() AS w
+WHERE w.pid IS NOT NULL AND w.heartbeat_at IS NOT NULL
+UNION ALL
+SELECT 'poll_tally_publish_' || c.name || '_total', '{}', c.value::double precision
+FROM poll_tally.publisher_counts() AS p
+CROSS JOIN LATERAL (VALUES ('attempts', p.attempts), ('failures', p.failures)) AS c (name, value)
+UNION ALL
+SELECT 'poll_tally_notify_queue_usage', '{}', pg_notification_queue_usage();
+COMMENT ON VIEW poll_tally.metrics IS 'all that is worth watching, one number a row, for any exporter';
+
+-- ---------------------------------------------------------------------------
 -- Roles
 -- ---------------------------------------------------------------------------
 
@@ -1354,3 +1500,6 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- Loads the library, so that a running launcher hears of this database.
+SELECT poll_tally.library_version();

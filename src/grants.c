@@ -38,7 +38,8 @@ static const char *const submitter_functions[] = {
 static const char *const submitter_inboxes[] = {"inbox", NULL};
 
 static const char *const viewer_functions[] = {
-	"snapshot", "snapshot_message", "channel", "includes", "epoch_of", NULL};
+	"snapshot", "snapshot_message", "channel", "includes",
+	"epoch_of", "observe_revision", NULL};
 static const char *const viewer_views[] = {"published", "snapshots", NULL};
 
 static const char *const auditor_functions[] = {
@@ -51,15 +52,27 @@ static const char *const auditor_views[] = {
 	"published", "snapshots", "polls", "choices", "results", "counted",
 	"totals",    "events",    "lag",   "sources", NULL};
 
-static const char *const admin_functions[] = {
-	"create_poll",     "add_choice",
-	"close_poll",      "drop_poll",
-	"publish",         "renew_epoch",
-	"create_counter",  "alter_poll",
-	"set_eligible",    "retract_event",
-	"rebuild_tallies", "reset_stats",
-	"stats_counters",  NULL};
-static const char *const admin_views[] = {"stats", NULL};
+static const char *const admin_functions[] = {"create_poll",
+											  "add_choice",
+											  "close_poll",
+											  "drop_poll",
+											  "publish",
+											  "renew_epoch",
+											  "create_counter",
+											  "alter_poll",
+											  "set_eligible",
+											  "retract_event",
+											  "rebuild_tallies",
+											  "reset_stats",
+											  "stats_counters",
+											  "worker_rows",
+											  "publisher_counts",
+											  "blocker_rows",
+											  "stalled",
+											  "observe_revision",
+											  NULL};
+static const char *const admin_views[] = {"stats", "workers", "blockers",
+										  "metrics", NULL};
 
 static void
 grants_run(const char *sql)

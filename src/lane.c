@@ -225,23 +225,28 @@ lane_acquire_all(int32 poll_id, int max_lanes)
 		lane_await(poll_id, lane);
 }
 
+void
+lane_release_all(int32 poll_id, int max_lanes)
+{
+	LOCKTAG tag;
+
+	while (--max_lanes >= 0)
+	{
+		lane_locktag(&tag, poll_id, max_lanes);
+		(void) LockRelease(&tag, ExclusiveLock, false);
+	}
+}
+
 bool
 lane_try_all(int32 poll_id, int max_lanes)
 {
-	LOCKTAG tag;
-	int lane;
-
-	for (lane = 0; lane < max_lanes; lane++)
+	for (int lane = 0; lane < max_lanes; lane++)
 		if (!lane_try(poll_id, lane))
-			break;
-	if (lane == max_lanes)
-		return true;
-	while (--lane >= 0)
-	{
-		lane_locktag(&tag, poll_id, lane);
-		(void) LockRelease(&tag, ExclusiveLock, false);
-	}
-	return false;
+		{
+			lane_release_all(poll_id, lane);
+			return false;
+		}
+	return true;
 }
 
 static void

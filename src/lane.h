@@ -63,6 +63,9 @@ extern void lane_acquire_all(int32 poll_id, int max_lanes);
 /* The same without waiting; false, with none taken, when one is not free. */
 extern bool lane_try_all(int32 poll_id, int max_lanes);
 
+/* Give back what lane_try_all took. */
+extern void lane_release_all(int32 poll_id, int max_lanes);
+
 /* Fill seq and counts from the lane's row (0 and empty when it has none). */
 extern void lane_load(LaneHold *hold);
 

@@ -43,6 +43,7 @@ typedef struct PendingLevel
 
 /* Of the current transaction. */
 static PendingLevel *pending_top = NULL;
+static bool pending_written = false;
 
 /* The level of the current subtransaction, made if need be. */
 static PendingLevel *
@@ -374,12 +375,19 @@ pending_flush(void)
 	/* Rows of this very command could not be updated. */
 	CommandCounterIncrement();
 	pending_write();
+	pending_written = true;
 	CommandCounterIncrement();
 	lane_rows_forget();
 	pending_settle();
 	PopActiveSnapshot();
 	MemoryContextSwitchTo(before);
 	MemoryContextDelete(context);
+}
+
+bool
+pending_was_written(void)
+{
+	return pending_written;
 }
 
 void
@@ -453,6 +461,7 @@ pending_at_end(void)
 {
 	/* The contexts go with the transaction's. */
 	pending_top = NULL;
+	pending_written = false;
 	lane_rows_at_end();
 }
 

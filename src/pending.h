@@ -43,6 +43,9 @@ extern void pending_forget(void);
 /* Write all that is pending.  Afterwards the rows tell all. */
 extern void pending_flush(void);
 
+/* Has this transaction written any of it? */
+extern bool pending_was_written(void);
+
 /* At the end of a transaction and of a subtransaction. */
 extern void pending_at_end(void);
 extern void pending_at_subcommit(int nest_level);

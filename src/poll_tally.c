@@ -11,13 +11,11 @@
 
 #include "lane.h"
 #include "pending.h"
+#include "poll_tally.h"
 #include "settings.h"
-#include "stats.h"
-#include "store.h"
+#include "shared.h"
+#include "snapshot.h"
 #include "worker.h"
-
-/* The version of this library; the control file's default_version. */
-#define POLL_TALLY_VERSION "0.1.0"
 
 PG_MODULE_MAGIC;
 
@@ -34,8 +32,15 @@ poll_tally_at_xact_event(XactEvent event, void *arg)
 			pending_flush();
 			break;
 		case XACT_EVENT_COMMIT:
+			if (pending_was_written())
+				shared_note_moved();
+			snapshot_at_commit();
+			pending_at_end();
+			lane_at_end();
+			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			snapshot_at_end();
 			pending_at_end();
 			lane_at_end();
 			break;
@@ -69,15 +74,21 @@ _PG_init(void)
 	RegisterXactCallback(poll_tally_at_xact_event, NULL);
 	RegisterSubXactCallback(poll_tally_at_subxact_event, NULL);
 	if (process_shared_preload_libraries_in_progress)
-		stats_register();
+		shared_register();
 	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
-		worker_register();
+		launcher_register();
 }
 
-/* library_version() RETURNS text */
+/*
+ * library_version() RETURNS text
+ *
+ * The install script calls it at its end, so that the launcher hears of the
+ * extension.
+ */
 PG_FUNCTION_INFO_V1(poll_tally_library_version);
 Datum
 poll_tally_library_version(PG_FUNCTION_ARGS)
 {
+	(void) shared_slot();
 	PG_RETURN_TEXT_P(cstring_to_text(POLL_TALLY_VERSION));
 }

@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
@@ -24,107 +25,169 @@
 #include "snapshot.h"
 #include "store.h"
 
-/* Bounds of the worker's pause between two passes. */
-#define PUBLISHER_MIN_PAUSE_MS 50
-#define PUBLISHER_MAX_PAUSE_MS 1000
+/* A poll whose lanes are not free is tried again after this time. */
+#define PUBLISHER_CLOSE_RETRY_MS 200
 
-/* The polls that are due; locked in ascending order, those of others skipped. */
-static StoreStatement lock_due = {
-	"SELECT b.poll_id FROM poll_tally.publication b"
+/* Polls that have moved enough, and in how many ms each is due. */
+static StoreStatement moved_polls = {
+	"SELECT b.poll_id, ceil(extract(epoch FROM b.published_at + p.publish_every"
+	"  - clock_timestamp()) * 1000)::bigint"
+	" FROM poll_tally.publication b"
 	" JOIN poll_tally.poll p ON p.poll_id = b.poll_id"
 	" JOIN (SELECT l.poll_id, sum(l.seq) AS position FROM poll_tally.lane l"
 	"       GROUP BY l.poll_id) AS l ON l.poll_id = b.poll_id"
 	" WHERE NOT b.final AND NOT p.hidden_until_close"
 	"  AND l.position >= b.included_position + p.publish_min_events"
-	"  AND clock_timestamp() >= b.published_at + p.publish_every"
-	" ORDER BY b.poll_id FOR UPDATE OF b SKIP LOCKED",
+	" ORDER BY b.poll_id",
 	0,
 	{0},
 	NULL};
 
-static StoreStatement overdue = {
-	"SELECT poll_id, max_lanes FROM poll_tally.poll"
-	" WHERE closed_at IS NULL AND closes_at <= clock_timestamp()"
+/* Open polls with a deadline, and in how many ms it passes. */
+static StoreStatement closing_polls = {
+	"SELECT poll_id, ceil(extract(epoch FROM closes_at - clock_timestamp())"
+	"  * 1000)::bigint"
+	" FROM poll_tally.poll WHERE closed_at IS NULL AND closes_at IS NOT NULL"
 	" ORDER BY poll_id",
 	0,
 	{0},
 	NULL};
 
-static StoreStatement shortest_interval = {
-	"SELECT ceil(extract(epoch FROM min(publish_every)) * 1000)::bigint"
-	" FROM poll_tally.poll WHERE closed_at IS NULL",
-	0,
-	{0},
-	NULL};
-
-static int32
-publisher_int4(uint64 row, int column)
+static bool
+publisher_is_null(uint64 row, int column)
 {
 	bool isnull;
 
-	return DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
-									   SPI_tuptable->tupdesc, column, &isnull));
+	(void) SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column,
+						 &isnull);
+	return isnull;
 }
 
-static void
-publisher_publish_due(void)
+static Datum
+publisher_value(uint64 row, int column)
 {
-	uint64 count = store_run(&lock_due, NULL, NULL);
-	Datum *polls;
+	bool isnull;
 
-	if (count == 0)
-		return;
-	polls = palloc_array(Datum, count);
-	for (uint64 i = 0; i < count; i++)
-		polls[i] = Int32GetDatum(publisher_int4(i, 1));
-	(void) snapshot_publish(PointerGetDatum(
-		construct_array(polls, (int) count, INT4OID, 4, true, TYPALIGN_INT)));
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column,
+						 &isnull);
 }
 
-/* Close each poll past its deadline whose lanes are all free at once. */
-static void
-publisher_close_overdue(void)
+/* Those of the statement's polls whose time has come; the others set the pause. */
+static List *
+publisher_come(StoreStatement *statement, MemoryContext context, long *pause_ms)
 {
-	uint64 count = store_run(&overdue, NULL, NULL);
-	int32 *polls = palloc_array(int32, count + 1);
-	int32 *lanes = palloc_array(int32, count + 1);
+	uint64 count = store_run(statement, NULL, NULL);
+	MemoryContext before = MemoryContextSwitchTo(context);
+	List *polls = NIL;
 
 	for (uint64 i = 0; i < count; i++)
 	{
-		polls[i] = publisher_int4(i, 1);
-		lanes[i] = publisher_int4(i, 2);
+		int64 wait =
+			publisher_is_null(i, 2) ? 0 : DatumGetInt64(publisher_value(i, 2));
+
+		if (wait <= 0)
+			polls = lappend_int(polls, DatumGetInt32(publisher_value(i, 1)));
+		else if (*pause_ms < 0 || wait < *pause_ms)
+			*pause_ms = (long) Min(wait, INT_MAX);
 	}
-	for (uint64 i = 0; i < count; i++)
-		if (lane_try_all(polls[i], lanes[i]))
-			poll_close_under_lanes(polls[i]);
+	MemoryContextSwitchTo(before);
+	return polls;
 }
 
 void
-publisher_pass(void)
+publisher_look(PublisherWork *work)
 {
+	MemoryContext context = CurrentMemoryContext;
 	StoreSqlState sql;
 
+	work->pause_ms = -1;
 	store_begin_sql(&sql);
-	publisher_close_overdue();
-	publisher_publish_due();
+	work->overdue = publisher_come(&closing_polls, context, &work->pause_ms);
+	work->due = publisher_come(&moved_polls, context, &work->pause_ms);
+	store_end_sql(&sql);
+	if (work->overdue != NIL &&
+		(work->pause_ms < 0 || work->pause_ms > PUBLISHER_CLOSE_RETRY_MS))
+		work->pause_ms = PUBLISHER_CLOSE_RETRY_MS;
+}
+
+static Datum
+publisher_array(const List *polls)
+{
+	Datum *elements = palloc_array(Datum, list_length(polls) + 1);
+	ListCell *cell;
+	int count = 0;
+
+	foreach (cell, polls)
+		elements[count++] = Int32GetDatum(lfirst_int(cell));
+	return PointerGetDatum(
+		construct_array(elements, count, INT4OID, 4, true, TYPALIGN_INT));
+}
+
+/* Of the polls that are due, those whose publication row is free, locked. */
+static StoreStatement lock_due = {
+	"SELECT b.poll_id FROM poll_tally.publication b"
+	" WHERE b.poll_id = ANY ($1) AND NOT b.final"
+	" ORDER BY b.poll_id FOR UPDATE OF b SKIP LOCKED",
+	1,
+	{INT4ARRAYOID},
+	NULL};
+
+static void
+publisher_publish_due(const List *due)
+{
+	Datum values[] = {publisher_array(due)};
+	uint64 count = store_run(&lock_due, values, NULL);
+	List *locked = NIL;
+
+	for (uint64 i = 0; i < count; i++)
+		locked = lappend_int(locked, DatumGetInt32(publisher_value(i, 1)));
+	if (locked != NIL)
+		(void) snapshot_publish(publisher_array(locked));
+}
+
+/* Close a poll past its deadline, if its lanes and its row are free at once. */
+static void
+publisher_close(int32 poll_id)
+{
+	char *name = poll_name(poll_id);
+	Poll poll;
+
+	if (name == NULL || !poll_find(cstring_to_text(name), &poll) || poll.closed)
+		return;
+	if (!lane_try_all(poll_id, poll.max_lanes))
+		return;
+	/* The deadline may have been put off while we took the lanes. */
+	if (!poll_find(cstring_to_text(name), &poll) || poll.closed ||
+		GetCurrentTimestamp() < poll.closes_at || !snapshot_try_lock(poll_id))
+		lane_release_all(poll_id, poll.max_lanes);
+	else
+		poll_close_under_lanes(poll_id);
+}
+
+void
+publisher_do(const PublisherWork *work)
+{
+	StoreSqlState sql;
+	ListCell *cell;
+
+	store_begin_sql(&sql);
+	foreach (cell, work->overdue)
+		publisher_close(lfirst_int(cell));
+	if (work->due != NIL)
+		publisher_publish_due(work->due);
 	store_end_sql(&sql);
 }
 
-long
-publisher_pause_ms(void)
+bool
+publisher_announce(bool lately)
 {
 	StoreSqlState sql;
-	bool isnull;
-	int64 pause;
+	bool done;
 
 	store_begin_sql(&sql);
-	(void) store_run_read_only(&shortest_interval, NULL, NULL);
-	pause = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-										SPI_tuptable->tupdesc, 1, &isnull));
+	done = snapshot_announce_missed(lately);
 	store_end_sql(&sql);
-	if (isnull || pause > PUBLISHER_MAX_PAUSE_MS)
-		return PUBLISHER_MAX_PAUSE_MS;
-	return Max(pause, PUBLISHER_MIN_PAUSE_MS);
+	return done;
 }
 
 /* Is a snapshot of one poll due; with force: did its frontier move? */
@@ -167,8 +230,7 @@ publisher_publish(PG_FUNCTION_ARGS)
 	values[0] = Int32GetDatum(poll.poll_id);
 	values[1] = BoolGetDatum(force);
 	if (store_run(&is_due, values, NULL) == 1)
-		(void) snapshot_publish(PointerGetDatum(
-			construct_array(&values[0], 1, INT4OID, 4, true, TYPALIGN_INT)));
+		(void) snapshot_publish(publisher_array(list_make1_int(poll.poll_id)));
 	row = snapshot_row(poll.poll_id);
 	store_end_sql(&sql);
 	PG_RETURN_DATUM(row);

@@ -6,15 +6,33 @@
 #define POLL_TALLY_PUBLISHER_H
 
 #include "postgres.h"
+#include "nodes/pg_list.h"
+
+/* What the worker finds to do. */
+typedef struct PublisherWork
+{
+	List *due;     /* integers: polls to publish */
+	List *overdue; /* integers: polls past their deadline, to close */
+	long
+		pause_ms; /* until the next of them is due; -1: none will be by itself */
+} PublisherWork;
 
 /*
- * One pass of the worker over the database at hand: publish every poll that is
- * due and close every poll whose deadline has passed and whose lanes are free.
- * Runs in a transaction of the caller; never waits for a voter.
+ * The following run in a transaction of the caller, who has no locks.  None
+ * waits for a voter or for another publisher.
  */
-extern void publisher_pass(void);
 
-/* How long the worker may sleep: until the shortest publish_every, in ms. */
-extern long publisher_pause_ms(void);
+/* Look what there is to do; the lists live in the current context. */
+extern void publisher_look(PublisherWork *work);
+
+/* Do it: all of it, or what the lists still hold. */
+extern void publisher_do(const PublisherWork *work);
+
+/*
+ * Announce the newest revisions that were not announced, for lack of room in the
+ * NOTIFY queue; with lately: those that were published in the last hour, too.
+ * false when there still is no room.
+ */
+extern bool publisher_announce(bool lately);
 
 #endif /* POLL_TALLY_PUBLISHER_H */

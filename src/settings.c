@@ -22,6 +22,7 @@ int settings_keep_snapshots;
 char *settings_databases;
 char *settings_worker_role;
 bool settings_publish;
+bool settings_log_publications;
 
 /* A list of names as the server writes them: comma-separated, quoted if need be. */
 static bool
@@ -68,8 +69,9 @@ settings_define_worker(void)
 {
 	DefineCustomStringVariable(
 		"poll_tally.databases", "Databases whose polls the worker publishes.",
-		"A comma-separated list of names.", &settings_databases, "postgres",
-		PGC_SIGHUP, GUC_LIST_INPUT, settings_check_databases, NULL, NULL);
+		"A comma-separated list of names; * stands for all that have the extension.",
+		&settings_databases, "*", PGC_SIGHUP, GUC_LIST_INPUT,
+		settings_check_databases, NULL, NULL);
 	DefineCustomStringVariable(
 		"poll_tally.worker_role", "Role that the worker acts as.",
 		"Empty: the owner of the extension's tables.", &settings_worker_role,

@@ -14,6 +14,8 @@ extern char *settings_databases;    /* where the worker publishes */
 extern char *settings_worker_role;  /* whom it acts as; empty: the owner */
 extern bool settings_publish;       /* whether it publishes at all */
 
+extern bool settings_log_publications; /* a line a publication and close */
+
 extern void settings_define(void);
 
 #endif /* POLL_TALLY_SETTINGS_H */

@@ -12,18 +12,25 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "utils/array.h"
-#include "utils/datum.h"
+#include "utils/memutils.h"
 
 #include "settings.h"
 #include "snapshot.h"
 #include "stats.h"
 #include "store.h"
 
+/*
+ * Shares of the NOTIFY queue: above the first, nothing is announced; after a
+ * commit failed for lack of room, not until it is below the second.
+ */
+#define SNAPSHOT_QUEUE_HIGH 0.9
+#define SNAPSHOT_QUEUE_LOW 0.5
+
 static StoreStatement begin_publication = {
 	"INSERT INTO poll_tally.publication (poll_id, revision, included_position,"
-	" frontier, published_at, final)"
+	" frontier, published_at, final, announced)"
 	" VALUES ($1, CASE WHEN $2 THEN 0 ELSE 1 END, 0, '{}', clock_timestamp(),"
-	" false)",
+	" false, CASE WHEN $2 THEN 0 ELSE 1 END)",
 	2,
 	{INT4OID, BOOLOID},
 	NULL};
@@ -62,8 +69,24 @@ snapshot_lock(int32 poll_id)
 						errmsg("poll number %d has no publication", poll_id)));
 }
 
+static StoreStatement try_lock_publication = {
+	"SELECT FROM poll_tally.publication WHERE poll_id = $1"
+	" FOR UPDATE SKIP LOCKED",
+	1,
+	{INT4OID},
+	NULL};
+
+bool
+snapshot_try_lock(int32 poll_id)
+{
+	Datum values[] = {Int32GetDatum(poll_id)};
+
+	return store_run(&try_lock_publication, values, NULL) == 1;
+}
+
 /*
  * $2: the final snapshot.  $3: publish whether or not the frontier moved.
+ * $4: it will be announced.
  */
 static StoreStatement publish_snapshots = {
 	"WITH inserted AS ("
@@ -83,10 +106,12 @@ static StoreStatement publish_snapshots = {
 	"  final)"
 	" UPDATE poll_tally.publication AS b SET revision = i.revision,"
 	"  included_position = i.included_position, frontier = i.frontier,"
-	"  published_at = i.published_at, final = i.final"
-	" FROM inserted i WHERE b.poll_id = i.poll_id RETURNING b.poll_id",
-	3,
-	{INT4ARRAYOID, BOOLOID, BOOLOID},
+	"  published_at = i.published_at, final = i.final,"
+	"  announced = CASE WHEN $4 THEN i.revision ELSE b.announced END"
+	" FROM inserted i WHERE b.poll_id = i.poll_id"
+	" RETURNING b.poll_id, b.revision, b.included_position",
+	4,
+	{INT4ARRAYOID, BOOLOID, BOOLOID, BOOLOID},
 	NULL};
 
 /* A message on the channel of each poll and on the one of all polls. */
@@ -125,23 +150,143 @@ snapshot_returned_polls(uint64 count)
 		construct_array(polls, (int) count, INT4OID, 4, true, TYPALIGN_INT));
 }
 
+/* Set when a commit failed for lack of room in the NOTIFY queue. */
+static bool snapshot_notify_held = false;
+
+void
+snapshot_hold_notify(void)
+{
+	snapshot_notify_held = true;
+}
+
+static StoreStatement queue_usage = {
+	"SELECT pg_notification_queue_usage()", 0, {0}, NULL};
+
+/* Is there room in the NOTIFY queue?  A full one would fail the commit. */
+static bool
+snapshot_may_notify(void)
+{
+	double usage;
+	bool isnull;
+
+	(void) store_run(&queue_usage, NULL, NULL);
+	usage = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0],
+										 SPI_tuptable->tupdesc, 1, &isnull));
+	if (usage < SNAPSHOT_QUEUE_LOW)
+		snapshot_notify_held = false;
+	return !snapshot_notify_held && usage < SNAPSHOT_QUEUE_HIGH;
+}
+
+/* Lines to be logged once the transaction has committed; NIL when it ends. */
+static List *snapshot_log_lines = NIL;
+
+static void
+snapshot_log_at_commit(char *line)
+{
+	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+
+	snapshot_log_lines = lappend(snapshot_log_lines, pstrdup(line));
+	MemoryContextSwitchTo(before);
+}
+
+/* One structured line for each row that the publication returned. */
+static void
+snapshot_log(uint64 count, bool final)
+{
+	for (uint64 i = 0; settings_log_publications && i < count; i++)
+	{
+		HeapTuple row = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		char *what =
+			psprintf("poll_number=%s revision=%s position=%s final=%s",
+					 SPI_getvalue(row, desc, 1), SPI_getvalue(row, desc, 2),
+					 SPI_getvalue(row, desc, 3), final ? "true" : "false");
+
+		ereport(LOG,
+				(errmsg("poll_tally: event=publication_attempted %s", what)));
+		snapshot_log_at_commit(
+			psprintf("poll_tally: event=snapshot_committed %s", what));
+		if (final)
+			snapshot_log_at_commit(
+				psprintf("poll_tally: event=poll_closed %s", what));
+	}
+}
+
+void
+snapshot_at_commit(void)
+{
+	ListCell *cell;
+
+	foreach (cell, snapshot_log_lines)
+		ereport(LOG, (errmsg_internal("%s", (char *) lfirst(cell))));
+	snapshot_at_end();
+}
+
+void
+snapshot_at_end(void)
+{
+	/* The list goes with the transaction's context. */
+	snapshot_log_lines = NIL;
+}
+
 static uint64
 snapshot_insert(Datum poll_ids, bool final, bool always)
 {
-	Datum values[] = {poll_ids, BoolGetDatum(final), BoolGetDatum(always)};
+	bool notify = snapshot_may_notify();
+	Datum values[] = {poll_ids, BoolGetDatum(final), BoolGetDatum(always),
+					  BoolGetDatum(notify)};
 	uint64 count = store_run(&publish_snapshots, values, NULL);
 	Datum published[2];
 
 	if (count == 0)
 		return 0;
+	snapshot_log(count, final);
 	stats_count_many(STATS_PUBLICATIONS, count);
 	published[0] = snapshot_returned_polls(count);
 	published[1] = Int32GetDatum(settings_keep_snapshots);
-	(void) store_run(&announce, published, NULL);
+	if (notify)
+		(void) store_run(&announce, published, NULL);
+	else
+		stats_count_many(STATS_NOTIFY_FAILURES, count);
 	(void) store_run(&forget_old, published, NULL);
 	/* An announced revision must not vanish and return with other content. */
 	ForceSyncCommit();
 	return count;
+}
+
+/* Newest revisions to announce: missed ones, and $1: those of the last hour. */
+static StoreStatement missed = {
+	"SELECT b.poll_id FROM poll_tally.publication b"
+	" WHERE b.revision > 0 AND (b.announced < b.revision"
+	"  OR $1 AND b.published_at > clock_timestamp() - interval '1 hour')"
+	" ORDER BY b.poll_id FOR UPDATE SKIP LOCKED",
+	1,
+	{BOOLOID},
+	NULL};
+
+static StoreStatement mark_announced = {
+	"UPDATE poll_tally.publication SET announced = revision"
+	" WHERE poll_id = ANY ($1) AND announced < revision",
+	1,
+	{INT4ARRAYOID},
+	NULL};
+
+bool
+snapshot_announce_missed(bool lately)
+{
+	Datum values[] = {BoolGetDatum(lately)};
+	uint64 count;
+	Datum polls[1];
+
+	if (!snapshot_may_notify())
+		return false;
+	count = store_run(&missed, values, NULL);
+	if (count == 0)
+		return true;
+	polls[0] = snapshot_returned_polls(count);
+	(void) store_run(&announce, polls, NULL);
+	(void) store_run(&mark_announced, polls, NULL);
+	return true;
 }
 
 uint64

@@ -15,6 +15,9 @@ extern void snapshot_begin(int32 poll_id, bool hidden);
 /* Lock the poll's publication row: whoever has it publishes. */
 extern void snapshot_lock(int32 poll_id);
 
+/* The same without waiting; false when another has it. */
+extern bool snapshot_try_lock(int32 poll_id);
+
 /* Publish the final snapshot.  The caller has the row's lock and all lanes. */
 extern void snapshot_finish(int32 poll_id);
 
@@ -30,6 +33,20 @@ extern void snapshot_repair(int32 poll_id);
  * Returns how many were published.
  */
 extern uint64 snapshot_publish(Datum poll_ids);
+
+/*
+ * Announce the newest revisions that were committed without, for lack of room in
+ * the NOTIFY queue; with lately, those of the last hour too.  false when there
+ * still is no room.
+ */
+extern bool snapshot_announce_missed(bool lately);
+
+/* A commit failed for lack of room in the queue: announce nothing for now. */
+extern void snapshot_hold_notify(void);
+
+/* Log what was published, at commit; and forget it, at any end. */
+extern void snapshot_at_commit(void);
+extern void snapshot_at_end(void);
 
 /*
  * The newest snapshot as a composite of the view snapshots, in the caller's

@@ -18,9 +18,6 @@ typedef enum StatsCounter
 	STATS_COUNTERS
 } StatsCounter;
 
-/* Ask for the shared memory; only when preloaded. */
-extern void stats_register(void);
-
 /* Count one.  Cheap; does nothing where the library was not preloaded. */
 extern void stats_count(StatsCounter counter);
 extern void stats_count_many(StatsCounter counter, uint64 count);

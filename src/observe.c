@@ -1,0 +1,88 @@
+/*
+ * observe.c
+ *		What viewers were seen to have: observe_revision.
+ *
+ * A gateway's sampled word, for the view lag.  Nothing is decided by it.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+
+#include "poll_admin.h"
+#include "store.h"
+
+/* Audiences a poll. */
+#define OBSERVE_AUDIENCES 100
+
+/* Is the revision published, and how many other audiences are there? */
+static StoreStatement known = {
+	"SELECT coalesce((SELECT b.revision FROM poll_tally.publication b"
+	"  WHERE b.poll_id = $1), 0) >= $3 AND $3 > 0,"
+	" (SELECT count(*) FROM poll_tally.audience a WHERE a.poll_id = $1"
+	"  AND a.audience <> $2)",
+	3,
+	{INT4OID, TEXTOID, INT8OID},
+	NULL};
+
+static StoreStatement observe = {
+	"INSERT INTO poll_tally.audience AS a (poll_id, audience, revision,"
+	" observed_at) VALUES ($1, $2, $3, clock_timestamp())"
+	" ON CONFLICT (poll_id, audience) DO UPDATE SET"
+	"  revision = excluded.revision, observed_at = excluded.observed_at"
+	" WHERE excluded.revision > a.revision",
+	3,
+	{INT4OID, TEXTOID, INT8OID},
+	NULL};
+
+static void
+observe_check(Datum *values)
+{
+	bool isnull;
+
+	(void) store_run(&known, values, NULL);
+	if (!DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0],
+									SPI_tuptable->tupdesc, 1, &isnull)))
+		poll_admin_refuse("revision",
+						  "The poll has published no such revision.");
+	if (DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									SPI_tuptable->tupdesc, 2, &isnull)) >=
+		OBSERVE_AUDIENCES)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("too many audiences of one poll"),
+						errdetail("At most %d are kept.", OBSERVE_AUDIENCES)));
+}
+
+/*
+ * observe_revision(poll text, audience text, revision bigint) RETURNS void
+ *
+ * Raises P0002 without such a poll, 22023 for a malformed audience or a revision
+ * that is not published, 54000 beyond OBSERVE_AUDIENCES audiences.
+ */
+PG_FUNCTION_INFO_V1(observe_revision);
+Datum
+observe_revision(PG_FUNCTION_ARGS)
+{
+	text *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
+	StoreSqlState sql;
+	Datum values[3];
+	Poll poll;
+
+	PreventCommandIfReadOnly("observe_revision()");
+	poll_admin_require(name, &poll);
+	poll_admin_require_ident("audience",
+							 PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1));
+	if (PG_ARGISNULL(2))
+		poll_admin_refuse("revision", "It must not be NULL.");
+	values[0] = Int32GetDatum(poll.poll_id);
+	values[1] = PG_GETARG_DATUM(1);
+	values[2] = PG_GETARG_DATUM(2);
+	store_begin_sql(&sql);
+	observe_check(values);
+	(void) store_run(&observe, values, NULL);
+	store_end_sql(&sql);
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,162 @@
+/*
+ * shared.c
+ *		What the library keeps in shared memory: a slot a database.
+ *
+ * The lock guards which database a slot is for and what the workers say of
+ * themselves.  Counters are atomic and take no lock.  "wanted" is set and read
+ * without: a session that reads a stale "true" is followed by another that does
+ * not, and each sets it anew as long as it finds it false.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "shared.h"
+
+static Shared *shared = NULL;
+static shmem_request_hook_type shared_next_request_hook = NULL;
+static shmem_startup_hook_type shared_next_startup_hook = NULL;
+
+static void
+shared_request(void)
+{
+	if (shared_next_request_hook != NULL)
+		shared_next_request_hook();
+	RequestAddinShmemSpace(sizeof(Shared));
+	RequestNamedLWLockTranche("poll_tally", 1);
+}
+
+static void
+shared_startup(void)
+{
+	bool found;
+
+	if (shared_next_startup_hook != NULL)
+		shared_next_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	shared = ShmemInitStruct("poll_tally", sizeof(Shared), &found);
+	if (!found)
+	{
+		memset(shared, 0, sizeof(Shared));
+		shared->lock = &GetNamedLWLockTranche("poll_tally")->lock;
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+shared_register(void)
+{
+	shared_next_request_hook = shmem_request_hook;
+	shmem_request_hook = shared_request;
+	shared_next_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = shared_startup;
+}
+
+Shared *
+shared_get(void)
+{
+	return shared;
+}
+
+/* The slot of a database that is gone can be had by another. */
+static bool
+shared_is_free(const SharedSlot *slot)
+{
+	char *name;
+
+	if (!OidIsValid(slot->database))
+		return true;
+	if (!IsTransactionState())
+		return false;
+	name = get_database_name(slot->database);
+	if (name == NULL)
+		return true;
+	pfree(name);
+	return false;
+}
+
+/* Make a slot a database's own. */
+static void
+shared_take_slot(SharedSlot *slot, Oid database)
+{
+	memset(&slot->publisher, 0, sizeof(WorkerInfo));
+	slot->wanted = false;
+	slot->looked = false;
+	slot->napping = false;
+	slot->publisher_latch = NULL;
+	for (int i = 0; i < STATS_COUNTERS; i++)
+		pg_atomic_write_u64(&slot->counters[i], 0);
+	pg_atomic_write_u64(&slot->moved, 0);
+	pg_atomic_write_u64(&slot->since, (uint64) GetCurrentTimestamp());
+	slot->database = database;
+}
+
+SharedSlot *
+shared_find_slot(Oid database)
+{
+	for (int i = 0; i < SHARED_DATABASES; i++)
+		if (shared->slots[i].database == database)
+			return &shared->slots[i];
+	for (int i = 0; i < SHARED_DATABASES; i++)
+		if (shared_is_free(&shared->slots[i]))
+		{
+			shared_take_slot(&shared->slots[i], database);
+			return &shared->slots[i];
+		}
+	return NULL;
+}
+
+SharedSlot *
+shared_slot(void)
+{
+	static SharedSlot *slot = NULL;
+	static bool looked = false;
+
+	if (shared == NULL || !OidIsValid(MyDatabaseId))
+		return NULL;
+	if (!looked)
+	{
+		LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+		slot = shared_find_slot(MyDatabaseId);
+		LWLockRelease(shared->lock);
+		looked = true;
+	}
+	if (slot != NULL && !slot->wanted)
+	{
+		slot->wanted = true;
+		shared_wake_launcher();
+	}
+	return slot;
+}
+
+void
+shared_note_moved(void)
+{
+	SharedSlot *slot = shared_slot();
+
+	if (slot == NULL)
+		return;
+	/* A full barrier: the publisher looks at "moved" after it set "napping". */
+	pg_atomic_fetch_add_u64(&slot->moved, 1);
+	if (slot->napping)
+	{
+		slot->napping = false;
+		if (slot->publisher_latch != NULL)
+			SetLatch(slot->publisher_latch);
+	}
+}
+
+void
+shared_wake_launcher(void)
+{
+	Latch *latch = shared->launcher_latch;
+
+	/* It lies in shared memory, so a launcher that is gone does no harm. */
+	if (latch != NULL)
+		SetLatch(latch);
+}
