@@ -806,6 +806,10 @@ CREATE FUNCTION poll_tally.pending_entries(poll_id integer) RETURNS bigint
     LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.pending_entries(integer) IS 'how many ledger entries of a poll the current transaction has made and not yet written to its lane; for views';
 
+CREATE FUNCTION poll_tally.pending_lane(poll_id integer) RETURNS integer
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION poll_tally.pending_lane(integer) IS 'the lane of a poll that the current transaction holds; for views';
+
 CREATE FUNCTION poll_tally.frontier_of(poll_id integer) RETURNS bigint[]
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -1103,16 +1107,11 @@ CROSS JOIN LATERAL (
 ) AS a (accepted_position)
 CROSS JOIN LATERAL (
     SELECT min(e.accepted_at)
-    FROM poll_tally.lane AS l
-    CROSS JOIN LATERAL (
-        SELECT g.accepted_at
-        FROM poll_tally.ledger AS g
-        WHERE g.poll_id = l.poll_id
-          AND g."position" = poll_tally.make_position(l.lane,
-                coalesce(b.frontier[l.lane + 1], 0) + 1)
-    ) AS e
-    WHERE l.poll_id = p.poll_id
-      AND l.seq > coalesce(b.frontier[l.lane + 1], 0)
+    FROM (SELECT l.lane FROM poll_tally.lane AS l WHERE l.poll_id = p.poll_id
+          UNION SELECT poll_tally.pending_lane(p.poll_id)) AS n (lane)
+    JOIN poll_tally.ledger AS e ON e.poll_id = p.poll_id
+        AND e."position" = poll_tally.make_position(n.lane,
+                coalesce(b.frontier[n.lane + 1], 0) + 1)
 ) AS o (oldest_unpublished_at);
 COMMENT ON VIEW poll_tally.lag IS 'how far each poll''s newest snapshot is behind its ledger';
 
@@ -1366,7 +1365,12 @@ BEGIN ATOMIC
            CASE WHEN l.pid IS NULL THEN 'prepared' ELSE coalesce(a.state, 'active') END,
            l.pid, x.gid, coalesce(x.prepared, a.state_change)
     FROM pg_locks AS l
-    LEFT JOIN pg_prepared_xacts AS x ON l.virtualtransaction = '-1/' || x.transaction::text
+    -- A prepared transaction keeps its session's virtual id until a restart, so
+    -- that it is found by the lock on its own transaction id.
+    LEFT JOIN (pg_prepared_xacts AS x
+               JOIN pg_locks AS t ON t.locktype = 'transactionid' AND t.pid IS NULL
+                   AND t.transactionid::text = x.transaction::text)
+        ON l.pid IS NULL AND t.virtualtransaction = l.virtualtransaction
     LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.objsubid = 7 AND l.granted
       AND l.classid::bigint > 0

@@ -98,4 +98,23 @@ count_minus(int64 a)
 	return (int64) (0 - (uint64) a);
 }
 
+/* Add every entry of a map to another. */
+static inline void
+count_map_add_all(count_map_hash *map, MemoryContext context,
+				  count_map_hash *addend)
+{
+	count_map_iterator it;
+	CountEntry *entry;
+	bool found;
+
+	count_map_start_iterate(addend, &it);
+	while ((entry = count_map_iterate(addend, &it)) != NULL)
+	{
+		CountEntry *sum = count_map_enter(map, context, entry->key, &found);
+
+		sum->value = count_plus(sum->value, entry->value);
+		sum->narrow = entry->narrow;
+	}
+}
+
 #endif /* POLL_TALLY_COUNT_MAP_H */

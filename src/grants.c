@@ -43,11 +43,10 @@ static const char *const viewer_functions[] = {
 static const char *const viewer_views[] = {"published", "snapshots", NULL};
 
 static const char *const auditor_functions[] = {
-	"snapshot",         "snapshot_message", "channel",
-	"includes",         "epoch_of",         "event_status",
-	"results_of",       "verify_poll",      "pending_entries",
-	"pending_count",    "pending_counts",   "events_after",
-	"advance_frontier", "source_position",  NULL};
+	"snapshot",        "snapshot_message", "channel",         "includes",
+	"epoch_of",        "event_status",     "results_of",      "verify_poll",
+	"pending_entries", "pending_count",    "pending_counts",  "pending_lane",
+	"events_after",    "advance_frontier", "source_position", NULL};
 static const char *const auditor_views[] = {
 	"published", "snapshots", "polls", "choices", "results", "counted",
 	"totals",    "events",    "lag",   "sources", NULL};

@@ -63,31 +63,46 @@ json_body_scalar(void *arg, char *token, JsonTokenType type)
 	COMPAT_JSON_CONTINUE;
 }
 
-/* What the parser would raise for, found without it. */
-static char *
-json_body_prescan(const char *bytes, int length)
+/* How deep the bytes nest at most, and whether a string escapes beyond ASCII. */
+static int
+json_body_depth(const char *bytes, int length, bool *beyond_ascii)
 {
 	bool in_string = false;
+	int deepest = 0;
 	int depth = 0;
 
+	*beyond_ascii = false;
 	for (int i = 0; i < length; i++)
 	{
-		if (bytes[i] == '"')
+		char byte = bytes[i];
+
+		if (byte == '"')
 			in_string = !in_string;
-		else if (in_string && bytes[i] == '\\')
+		else if (in_string && byte == '\\')
 		{
 			i++;
 			if (i + 4 < length && bytes[i] == 'u' &&
 				strncmp(bytes + i + 1, "00", 2) != 0)
-				return pstrdup(
-					"A string of the body has an escape beyond ASCII.");
+				*beyond_ascii = true;
 		}
-		else if (!in_string && (bytes[i] == '[' || bytes[i] == '{') &&
-				 ++depth > 1)
-			return pstrdup("The body nests; its members are strings.");
-		else if (!in_string && bytes[i] == '[')
-			return pstrdup("The body is no object.");
+		else if (!in_string && (byte == '[' || byte == '{'))
+			deepest = Max(deepest, ++depth);
+		else if (!in_string && (byte == ']' || byte == '}'))
+			depth--;
 	}
+	return deepest;
+}
+
+/* What the parser would raise for, found without it. */
+static char *
+json_body_prescan(const char *bytes, int length)
+{
+	bool beyond_ascii;
+
+	if (json_body_depth(bytes, length, &beyond_ascii) > 1)
+		return pstrdup("The body nests; its members are strings.");
+	if (beyond_ascii)
+		return pstrdup("A string of the body has an escape beyond ASCII.");
 	return NULL;
 }
 

@@ -57,6 +57,7 @@ typedef struct LaneSlot
 /* Of the current transaction; all live in lane_context. */
 static MemoryContext lane_context = NULL;
 static lane_map_hash *lane_map = NULL;
+static Oid lane_table = InvalidOid; /* of the extension that they belong to */
 static dlist_head lane_list = DLIST_STATIC_INIT(lane_list);
 
 /* Moves on when rows that were loaded are no longer as they were. */
@@ -159,6 +160,7 @@ lane_remember(int32 poll_id, int lane)
 		lane_context = AllocSetContextCreate(
 			TopTransactionContext, "poll_tally lanes", ALLOCSET_SMALL_SIZES);
 		lane_map = lane_map_create(lane_context, 8, NULL);
+		lane_table = store_relation_oid("lane");
 		dlist_init(&lane_list);
 	}
 	hold = MemoryContextAllocZero(lane_context, sizeof(LaneHold));
@@ -175,12 +177,18 @@ lane_remember(int32 poll_id, int lane)
 	return hold;
 }
 
+bool
+lane_holds_are_current(void)
+{
+	return lane_map == NULL || lane_table == store_relation_oid("lane");
+}
+
 LaneHold *
 lane_held(int32 poll_id)
 {
 	LaneSlot *slot;
 
-	if (lane_map == NULL)
+	if (lane_map == NULL || !lane_holds_are_current())
 		return NULL;
 	slot = lane_map_lookup(lane_map, poll_id);
 	return slot != NULL ? slot->hold : NULL;
@@ -194,6 +202,13 @@ lane_acquire(int32 poll_id, int max_lanes, bool *fresh)
 	*fresh = hold == NULL;
 	if (hold != NULL)
 		return hold;
+	if (!lane_holds_are_current())
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg(
+				 "this transaction has counted events of an extension poll_tally that it dropped"),
+			 errhint("Commit before you count events of the new one.")));
 	return lane_remember(poll_id, lane_lock_any(poll_id, max_lanes));
 }
 

@@ -51,6 +51,12 @@ extern List *lane_list_held(List *polls);
 /* Give back a lane that this call took and under which nothing was written. */
 extern void lane_release_unused(LaneHold *hold);
 
+/*
+ * Are the lanes that are held those of the extension as it is now?  It can have
+ * been dropped and created anew by this very transaction.
+ */
+extern bool lane_holds_are_current(void);
+
 /* The lane held of a poll, or NULL. */
 extern LaneHold *lane_held(int32 poll_id);
 

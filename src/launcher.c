@@ -200,7 +200,6 @@ launcher_report_start(const Served *served, TimestampTz now)
 	slot->looked = true;
 	slot->publisher.state = WORKER_STARTED;
 	slot->publisher.started_at = now;
-	slot->publisher.starts++;
 	LWLockRelease(shared->lock);
 }
 

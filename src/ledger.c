@@ -217,6 +217,22 @@ ledger_find_retraction(const text *event_id, LedgerEntry *entry)
 						  "retraction", entry);
 }
 
+text *
+ledger_visible_retraction(const text *event_id)
+{
+	text *retraction_id = NULL;
+	Store store;
+	StoreKey key;
+
+	store_key_init(&key);
+	store_key_text(&key, event_id);
+	ledger_open(&store, "ledger_retracts_key");
+	if (store_find_visible(&store, &key))
+		retraction_id = store_get_text(&store, LEDGER_EVENT_ID);
+	store_close(&store);
+	return retraction_id;
+}
+
 /* Equal as jsonb: by value, not by spelling. */
 static bool
 ledger_equal_payload(Jsonb *stored, const Event *event)

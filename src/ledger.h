@@ -59,6 +59,9 @@ extern text *ledger_last_attempt(int32 poll_id, const text *principal,
 /* The retraction of an event; awaits an owner in flight. */
 extern bool ledger_find_retraction(const text *event_id, LedgerEntry *entry);
 
+/* The id of an event's retraction as the active snapshot sees it, or NULL. */
+extern text *ledger_visible_retraction(const text *event_id);
+
 /* Which fields of the event differ from the entry's: bits of DIFFERS_*. */
 extern int ledger_compare(const LedgerEntry *entry, int32 poll_id,
 						  const Event *event);

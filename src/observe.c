@@ -73,7 +73,7 @@ observe_revision(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("observe_revision()");
 	poll_admin_require(name, &poll);
-	poll_admin_require_ident("audience",
+	poll_admin_require_ident("audience", "audience",
 							 PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1));
 	if (PG_ARGISNULL(2))
 		poll_admin_refuse("revision", "It must not be NULL.");

@@ -26,27 +26,14 @@
 #include "compat.h"
 #include "lane_rows.h"
 #include "pending.h"
-#include "pending_seqs.h"
+#include "pending_level.h"
 #include "store.h"
 
-/* Entries of a level above which they are written, to bound memory. */
-#define PENDING_MAX_ENTRIES 100000
-
-typedef struct PendingLevel
-{
-	struct PendingLevel *upper; /* of an enclosing subtransaction, or NULL */
-	int nest_level;
-	MemoryContext context; /* owns the level and all it points to */
-	count_map_hash *counts;
-	pending_seqs_hash *seqs;
-} PendingLevel;
-
 /* Of the current transaction. */
-static PendingLevel *pending_top = NULL;
-static bool pending_written = false;
+PendingLevel *pending_top = NULL;
 
 /* The level of the current subtransaction, made if need be. */
-static PendingLevel *
+PendingLevel *
 pending_level(void)
 {
 	int nest_level = GetCurrentTransactionNestLevel();
@@ -61,6 +48,7 @@ pending_level(void)
 	level = MemoryContextAlloc(context, sizeof(PendingLevel));
 	level->upper = pending_top;
 	level->nest_level = nest_level;
+	level->flush_at = PENDING_MAX_ENTRIES;
 	level->context = context;
 	level->counts = count_map_create(context, 8, NULL);
 	level->seqs = pending_seqs_create(context, 8, NULL);
@@ -68,8 +56,7 @@ pending_level(void)
 	return level;
 }
 
-/* The changes of all levels to one choice. */
-static int64
+int64
 pending_change(CountKey key)
 {
 	int64 change = 0;
@@ -150,7 +137,7 @@ pending_beyond_limits(LaneHold *hold, const Tally *effect, int64 minimum,
 	return NULL;
 }
 
-static PendingSeq *
+PendingSeq *
 pending_set_seq(PendingLevel *level, int32 poll_id, int64 seq)
 {
 	bool found;
@@ -163,7 +150,7 @@ pending_set_seq(PendingLevel *level, int32 poll_id, int64 seq)
 	return entry;
 }
 
-static void
+void
 pending_add_change(PendingLevel *level, CountKey key, int64 change, bool narrow)
 {
 	bool found;
@@ -198,196 +185,16 @@ pending_add(LaneHold *hold, int64 seq, const Tally *effect)
 		}
 		pending_add_change(level, key, entry.count, row->narrow);
 	}
-	if (level->counts->members > PENDING_MAX_ENTRIES)
-		pending_flush();
+	if (level->counts->members > level->flush_at)
+		pending_flush_and_forget();
 }
 
-/* By poll, then choice: the order in which a flush writes. */
-static int
-pending_compare(const void *a, const void *b)
-{
-	const CountEntry *left = a;
-	const CountEntry *right = b;
-
-	if (left->key.poll_id != right->key.poll_id)
-		return left->key.poll_id < right->key.poll_id ? -1 : 1;
-	return tally_compare_choice(left->key.choice, left->key.length,
-								right->key.choice, right->key.length);
-}
-
-/* All changes, summed over the levels, in order; *count of them. */
-static CountEntry *
-pending_collect(int *count)
-{
-	count_map_hash *sums = count_map_create(CurrentMemoryContext, 64, NULL);
-	count_map_iterator it;
-	CountEntry *changes;
-	CountEntry *entry;
-	bool found;
-
-	for (PendingLevel *level = pending_top; level != NULL; level = level->upper)
-	{
-		count_map_start_iterate(level->counts, &it);
-		while ((entry = count_map_iterate(level->counts, &it)) != NULL)
-		{
-			CountEntry *sum =
-				count_map_enter(sums, CurrentMemoryContext, entry->key, &found);
-
-			sum->value = count_plus(sum->value, entry->value);
-			sum->narrow = entry->narrow;
-		}
-	}
-	*count = 0;
-	changes = palloc_array(CountEntry, Max(sums->members, 1));
-	count_map_start_iterate(sums, &it);
-	while ((entry = count_map_iterate(sums, &it)) != NULL)
-		changes[(*count)++] = *entry;
-	qsort(changes, *count, sizeof(CountEntry), pending_compare);
-	return changes;
-}
-
-static int
-pending_compare_polls(const void *a, const void *b)
-{
-	int32 left = *(const int32 *) a;
-	int32 right = *(const int32 *) b;
-
-	return (left > right) - (left < right);
-}
-
-/*
- * The polls of all levels in ascending order, some perhaps twice; *count of
- * them.  A poll may have a new seq without a change: an effect can be empty.
- */
-static int32 *
-pending_collect_polls(int *count)
-{
-	int32 *polls;
-	int size = 1;
-
-	for (PendingLevel *level = pending_top; level != NULL; level = level->upper)
-		size += level->seqs->members;
-	polls = palloc_array(int32, size);
-	*count = 0;
-	for (PendingLevel *level = pending_top; level != NULL; level = level->upper)
-	{
-		pending_seqs_iterator it;
-		PendingSeq *entry;
-
-		pending_seqs_start_iterate(level->seqs, &it);
-		while ((entry = pending_seqs_iterate(level->seqs, &it)) != NULL)
-			polls[(*count)++] = entry->poll_id;
-	}
-	qsort(polls, *count, sizeof(int32), pending_compare_polls);
-	return polls;
-}
-
-/* Write the rows of each poll that something is pending of. */
-static void
-pending_write(void)
-{
-	int count;
-	int poll_count;
-	CountEntry *changes = pending_collect(&count);
-	int32 *polls = pending_collect_polls(&poll_count);
-	int first = 0;
-
-	for (int i = 0; i < poll_count; i++)
-	{
-		LaneHold *hold = lane_held(polls[i]);
-		int last = first;
-
-		if (i > 0 && polls[i] == polls[i - 1])
-			continue;
-		while (last < count && changes[last].key.poll_id == polls[i])
-			last++;
-		lane_load(hold);
-		lane_rows_write(hold, pending_next_seq(hold) - 1,
-						hold->keys + pending_keys(polls[i]), changes + first,
-						last - first);
-		first = last;
-	}
-	Assert(first == count);
-}
-
-/* Set a new level for the current subtransaction to minus the ones above. */
-static void
-pending_negate_upper(PendingLevel *outer)
-{
-	PendingLevel *level = pending_level();
-
-	for (; outer != NULL; outer = outer->upper)
-	{
-		count_map_iterator it;
-		pending_seqs_iterator seqs;
-		CountEntry *entry;
-		PendingSeq *seq;
-
-		count_map_start_iterate(outer->counts, &it);
-		while ((entry = count_map_iterate(outer->counts, &it)) != NULL)
-			pending_add_change(level, entry->key, count_minus(entry->value),
-							   entry->narrow);
-		pending_seqs_start_iterate(outer->seqs, &seqs);
-		while ((seq = pending_seqs_iterate(outer->seqs, &seqs)) != NULL)
-		{
-			LaneHold *hold = lane_held(seq->poll_id);
-
-			lane_load(hold);
-			pending_set_seq(level, seq->poll_id, hold->seq)->keys -= seq->keys;
-		}
-	}
-}
-
-/* The rows have it all: drop the current level, undo the ones above it. */
-static void
-pending_settle(void)
-{
-	if (pending_top->nest_level == GetCurrentTransactionNestLevel())
-	{
-		PendingLevel *level = pending_top;
-
-		pending_top = level->upper;
-		MemoryContextDelete(level->context);
-	}
-	if (pending_top != NULL)
-		pending_negate_upper(pending_top);
-}
-
+/* Add the changes of all levels to a map. */
 void
-pending_flush(void)
+pending_add_to(count_map_hash *map, MemoryContext context)
 {
-	MemoryContext context;
-	MemoryContext before;
-
-	if (pending_top == NULL)
-		return;
-	/* The extension may have been dropped by this very transaction. */
-	if (!OidIsValid(store_relation_oid("lane")))
-	{
-		pending_at_end();
-		return;
-	}
-	context = AllocSetContextCreate(CurrentMemoryContext, "poll_tally flush",
-									ALLOCSET_DEFAULT_SIZES);
-	before = MemoryContextSwitchTo(context);
-	/* Detoasting asks for a snapshot, and at commit there is none. */
-	PushActiveSnapshot(GetTransactionSnapshot());
-	/* Rows of this very command could not be updated. */
-	CommandCounterIncrement();
-	pending_write();
-	pending_written = true;
-	CommandCounterIncrement();
-	lane_rows_forget();
-	pending_settle();
-	PopActiveSnapshot();
-	MemoryContextSwitchTo(before);
-	MemoryContextDelete(context);
-}
-
-bool
-pending_was_written(void)
-{
-	return pending_written;
+	for (PendingLevel *level = pending_top; level != NULL; level = level->upper)
+		count_map_add_all(map, context, level->counts);
 }
 
 void
@@ -416,10 +223,13 @@ Datum
 pending_count(PG_FUNCTION_ARGS)
 {
 	text *choice = PG_GETARG_TEXT_PP(1);
+	CountKey key = count_key(PG_GETARG_INT32(0), VARDATA_ANY(choice),
+							 (int) VARSIZE_ANY_EXHDR(choice));
 
+	if (!lane_holds_are_current())
+		PG_RETURN_INT64(0);
 	PG_RETURN_INT64(
-		pending_change(count_key(PG_GETARG_INT32(0), VARDATA_ANY(choice),
-								 (int) VARSIZE_ANY_EXHDR(choice))));
+		count_plus(pending_change(key), pending_hidden_change(key)));
 }
 
 PG_FUNCTION_INFO_V1(pending_counts);
@@ -427,33 +237,54 @@ Datum
 pending_counts(PG_FUNCTION_ARGS)
 {
 	int32 poll_id = PG_GETARG_INT32(0);
+	count_map_hash *map = count_map_create(CurrentMemoryContext, 16, NULL);
+	TallyEntry *entries;
+	count_map_iterator it;
+	CountEntry *entry;
 	int count = 0;
-	CountEntry *changes = pending_top == NULL ? NULL : pending_collect(&count);
-	TallyEntry *entries = palloc_array(TallyEntry, count + 1);
-	int of_poll = 0;
 
-	for (int i = 0; i < count; i++)
+	if (lane_holds_are_current())
 	{
-		if (changes[i].key.poll_id != poll_id)
-			continue;
-		entries[of_poll].choice = changes[i].key.choice;
-		entries[of_poll].length = changes[i].key.length;
-		entries[of_poll].count = changes[i].value;
-		of_poll++;
+		pending_add_to(map, CurrentMemoryContext);
+		pending_hidden_add_to(map, CurrentMemoryContext);
 	}
-	PG_RETURN_TALLY(tally_build(entries, of_poll));
+	entries = palloc_array(TallyEntry, map->members + 1);
+	count_map_start_iterate(map, &it);
+	while ((entry = count_map_iterate(map, &it)) != NULL)
+		if (entry->key.poll_id == poll_id)
+		{
+			entries[count].choice = entry->key.choice;
+			entries[count].length = entry->key.length;
+			entries[count].count = entry->value;
+			count++;
+		}
+	PG_RETURN_TALLY(tally_build(entries, count));
 }
 
 PG_FUNCTION_INFO_V1(pending_entries);
 Datum
 pending_entries(PG_FUNCTION_ARGS)
 {
-	LaneHold *hold = lane_held(PG_GETARG_INT32(0));
+	int32 poll_id = PG_GETARG_INT32(0);
+	LaneHold *hold = lane_held(poll_id);
 
 	if (hold == NULL)
 		PG_RETURN_INT64(0);
 	lane_load(hold);
-	PG_RETURN_INT64(pending_next_seq(hold) - 1 - hold->seq);
+	PG_RETURN_INT64(pending_next_seq(hold) - 1 - hold->seq +
+					pending_hidden_entries(poll_id));
+}
+
+/* pending_lane(poll_id int) RETURNS int: the lane that is held, or NULL */
+PG_FUNCTION_INFO_V1(pending_lane);
+Datum
+pending_lane(PG_FUNCTION_ARGS)
+{
+	LaneHold *hold = lane_held(PG_GETARG_INT32(0));
+
+	if (hold == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(hold->lane);
 }
 
 void
@@ -461,7 +292,7 @@ pending_at_end(void)
 {
 	/* The contexts go with the transaction's. */
 	pending_top = NULL;
-	pending_written = false;
+	pending_flush_at_end();
 	lane_rows_at_end();
 }
 
@@ -475,6 +306,7 @@ pending_at_subcommit(int nest_level)
 	CountEntry *entry;
 	PendingSeq *seq;
 
+	pending_flush_at_subcommit(nest_level);
 	if (level == NULL || level->nest_level < nest_level)
 		return;
 	Assert(level->nest_level == nest_level);
@@ -497,6 +329,7 @@ pending_at_subcommit(int nest_level)
 void
 pending_at_subabort(int nest_level)
 {
+	pending_flush_at_subabort(nest_level);
 	if (pending_top != NULL && pending_top->nest_level >= nest_level)
 	{
 		PendingLevel *level = pending_top;

@@ -43,6 +43,9 @@ extern void pending_forget(void);
 /* Write all that is pending.  Afterwards the rows tell all. */
 extern void pending_flush(void);
 
+/* A poll was dropped: nothing is to be written of it. */
+extern void pending_note_drop(void);
+
 /* Has this transaction written any of it? */
 extern bool pending_was_written(void);
 

@@ -33,9 +33,10 @@ poll_admin_refuse(const char *argument, const char *detail)
 }
 
 void
-poll_admin_require_ident(const char *argument, const text *value)
+poll_admin_require_ident(const char *argument, const char *noun,
+						 const text *value)
 {
-	char *problem = validate_ident(argument, value);
+	char *problem = validate_ident(noun, value);
 
 	if (problem != NULL)
 		poll_admin_refuse(argument, problem);
@@ -113,6 +114,13 @@ static StoreStatement lock_poll = {
 	{INT4OID},
 	NULL};
 
+/* Locks the row, and fails at REPEATABLE READ when another has touched it. */
+static StoreStatement touch_poll = {
+	"UPDATE poll_tally.poll SET max_lanes = max_lanes WHERE poll_id = $1",
+	1,
+	{INT4OID},
+	NULL};
+
 /*
  * add_choice(poll text, choice text, label text) RETURNS void
  *
@@ -132,11 +140,11 @@ add_choice(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("add_choice()");
 	poll_admin_require(name, &poll);
-	poll_admin_require_ident("choice", choice);
+	poll_admin_require_ident("choice", "choice", choice);
 	store_begin_sql(&sql);
 	values[0] = Int32GetDatum(poll.poll_id);
 	/* One at a time, so that numbers stay apart, and not while it closes. */
-	(void) store_run(&lock_poll, values, NULL);
+	(void) store_run(&touch_poll, values, NULL);
 	poll_admin_require(name, &poll);
 	poll_admin_require_open(name, &poll);
 	values[1] = PointerGetDatum(choice);
@@ -176,7 +184,7 @@ set_eligible_check(ArrayType *principals)
 	deconstruct_array(principals, TEXTOID, -1, false, TYPALIGN_INT, &elements,
 					  &nulls, &count);
 	for (int i = 0; i < count; i++)
-		poll_admin_require_ident("principals",
+		poll_admin_require_ident("principals", "principal",
 								 nulls[i] ? NULL : DatumGetTextPP(elements[i]));
 }
 
@@ -396,6 +404,7 @@ drop_poll(PG_FUNCTION_ARGS)
 				 errmsg("poll \"%s\" is open", text_to_cstring(name)),
 				 errhint("Close it first, with poll_tally.close_poll().")));
 	ledger_unguarded(drop_poll_rows, poll.poll_id);
+	pending_note_drop();
 	store_end_sql(&sql);
 	PG_RETURN_VOID();
 }

@@ -20,8 +20,9 @@
 extern void poll_admin_refuse(const char *argument, const char *detail)
 	pg_attribute_noreturn();
 
-/* Raise 22023 unless an argument is an identifier. */
-extern void poll_admin_require_ident(const char *argument, const text *value);
+/* Raise 22023 unless an argument, or each element, is an identifier; of a noun. */
+extern void poll_admin_require_ident(const char *argument, const char *noun,
+									 const text *value);
 
 /* The poll that an argument names; raises P0002 when there is none or NULL. */
 extern void poll_admin_require(const text *name, Poll *poll);

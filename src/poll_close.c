@@ -39,12 +39,19 @@ poll_close_under_lanes(int32 poll_id)
 	snapshot_finish(poll_id);
 }
 
+/*
+ * A prepared transaction keeps its session's virtual id in pg_locks until a
+ * restart, so that it is found by the lock on its own transaction id.
+ */
 static StoreStatement lane_holders = {
 	"SELECT string_agg(coalesce('prepared transaction \"' || x.gid || '\"',"
-	"  'process ' || l.pid), ', ' ORDER BY x.gid, l.pid)"
+	"  'process ' || l.pid, 'a prepared transaction'), ', '"
+	"  ORDER BY x.gid, l.pid)"
 	" FROM pg_locks l"
-	" LEFT JOIN pg_prepared_xacts x"
-	"  ON l.virtualtransaction = '-1/' || x.transaction::text"
+	" LEFT JOIN (pg_prepared_xacts x JOIN pg_locks t"
+	"  ON t.locktype = 'transactionid' AND t.pid IS NULL"
+	"  AND t.transactionid::text = x.transaction::text)"
+	"  ON l.pid IS NULL AND t.virtualtransaction = l.virtualtransaction"
 	" WHERE l.locktype = 'advisory' AND l.granted"
 	"  AND l.database = (SELECT d.oid FROM pg_database d"
 	"                    WHERE d.datname = current_database())"

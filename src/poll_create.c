@@ -196,7 +196,7 @@ create_poll_check_choices(ArrayType *array)
 	{
 		text *choice = nulls[i] ? NULL : DatumGetTextPP(choices[i]);
 
-		poll_admin_require_ident("choices", choice);
+		poll_admin_require_ident("choices", "choice", choice);
 		sorted[i].choice = VARDATA_ANY(choice);
 		sorted[i].length = (int) VARSIZE_ANY_EXHDR(choice);
 		sorted[i].count = 1;
@@ -275,7 +275,8 @@ create_poll(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("create_poll()");
 	create_poll_check_nulls(fcinfo);
-	poll_admin_require_ident("poll", PG_GETARG_TEXT_PP(CREATE_POLL));
+	poll_admin_require_ident("poll", "poll name",
+							 PG_GETARG_TEXT_PP(CREATE_POLL));
 	create_poll_check_counting(fcinfo);
 	create_poll_check_weights(fcinfo);
 	create_poll_check_limits(fcinfo);

@@ -16,11 +16,13 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -135,10 +137,27 @@ publisher_try(void (*step)(void *), void *arg, int32 poll_id)
 	return done;
 }
 
+/*
+ * Is the extension there?  Keeps it there until the transaction ends.  Whoever
+ * drops it has it locked before its tables; so false, and no wait, means that we
+ * cannot end up in a deadlock with him.
+ */
+static bool
+publisher_lock_extension(void)
+{
+	Oid extension = get_extension_oid("poll_tally", true);
+
+	return OidIsValid(extension) &&
+		   ConditionalLockDatabaseObject(ExtensionRelationId, extension, 0,
+										 AccessShareLock) &&
+		   get_extension_oid("poll_tally", true) == extension;
+}
+
 static void
 publisher_step(void *work)
 {
-	publisher_do(work);
+	if (publisher_lock_extension())
+		publisher_do(work);
 }
 
 /* One poll at a time; returns whether all went well. */
@@ -210,7 +229,7 @@ publisher_look_step(void *arg)
 {
 	PublisherLook *look = arg;
 
-	look->installed = OidIsValid(get_extension_oid("poll_tally", true));
+	look->installed = publisher_lock_extension();
 	look->may_publish = look->installed && settings_publish && !XactReadOnly;
 	if (!look->may_publish)
 		return;
@@ -335,6 +354,7 @@ publisher_worker_main(Datum arg)
 	TimestampTz started_at;
 	TimestampTz found_at;
 	bool installed = false;
+	bool counted = false; /* among the starts that found the extension */
 
 	worker_connect(MyBgworkerEntry->bgw_extra, role);
 	publisher_enter();
@@ -347,6 +367,9 @@ publisher_worker_main(Datum arg)
 		if (installed)
 		{
 			publisher.slot->wanted = true;
+			if (!counted)
+				publisher.slot->publisher.starts++;
+			counted = true;
 			found_at = GetCurrentTimestamp();
 		}
 		if (!publisher_may_stay(installed, found_at, started_at))

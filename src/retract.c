@@ -51,7 +51,7 @@ retract_problem(const Retraction *retraction)
 	char *problem = validate_ident("retraction id", retraction->retraction_id);
 
 	if (problem == NULL)
-		problem = validate_ident("poll", retraction->poll);
+		problem = validate_ident("poll name", retraction->poll);
 	if (problem == NULL)
 		problem = validate_ident("event id", retraction->event_id);
 	return problem;

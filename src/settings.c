@@ -79,6 +79,10 @@ settings_define_worker(void)
 	DefineCustomBoolVariable(
 		"poll_tally.publish", "Whether the worker publishes snapshots.", NULL,
 		&settings_publish, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable(
+		"poll_tally.log_publications",
+		"Whether a line is logged for each publication and close.", NULL,
+		&settings_log_publications, false, PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 
 void

@@ -41,7 +41,7 @@ typedef struct WorkerInfo
 	TimestampTz heartbeat_at;
 	char last_error[SHARED_ERROR_LENGTH];
 	char last_sqlstate[6];
-	uint64 starts;
+	uint64 starts;   /* of a publisher: those that found the extension */
 	uint64 attempts; /* passes that had something to publish or close */
 	uint64 failures; /* those of them that failed, at least in part */
 } WorkerInfo;

@@ -46,7 +46,7 @@ advance_source(PG_FUNCTION_ARGS)
 	bool isnull;
 
 	PreventCommandIfReadOnly("advance_source()");
-	poll_admin_require_ident("source",
+	poll_admin_require_ident("source", "source",
 							 PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0));
 	if (PG_ARGISNULL(1))
 		poll_admin_refuse("source_partition", "It must not be NULL.");

@@ -38,6 +38,8 @@ status_of_entry(const LedgerEntry *entry, Oid outcome_type, Datum *values,
 				bool *nulls)
 {
 	char *poll = poll_name(entry->poll_id);
+	char *detail = NULL;
+	text *retraction_id;
 
 	status_set(values, nulls, STATUS_STATUS, CStringGetTextDatum("accepted"));
 	status_set(values, nulls, STATUS_OUTCOME,
@@ -48,11 +50,15 @@ status_of_entry(const LedgerEntry *entry, Oid outcome_type, Datum *values,
 			   EventPositionGetDatum(entry->position));
 	status_set(values, nulls, STATUS_ACCEPTED_AT,
 			   TimestampTzGetDatum(entry->accepted_at));
+	retraction_id = ledger_visible_retraction(entry->event_id);
 	if (entry->retracts != NULL)
-		status_set(
-			values, nulls, STATUS_DETAIL,
-			CStringGetTextDatum(psprintf("Retraction of event \"%s\".",
-										 text_to_cstring(entry->retracts))));
+		detail = psprintf("Retraction of event \"%s\".",
+						  text_to_cstring(entry->retracts));
+	else if (retraction_id != NULL)
+		detail = psprintf("The event was retracted by \"%s\".",
+						  text_to_cstring(retraction_id));
+	if (detail != NULL)
+		status_set(values, nulls, STATUS_DETAIL, CStringGetTextDatum(detail));
 }
 
 /*

@@ -10,10 +10,11 @@
  * Rows that are updated (polls, lanes): SnapshotSelf finds the current version.
  * It can miss a row that is moving to another page while the index is read.
  * Lane rows are read under the lane's lock, where nothing moves; for the others
- * a miss is settled with a fresh MVCC snapshot.
+ * a miss is settled with a fresh MVCC snapshot.  At SERIALIZABLE that would take
+ * predicate locks, so there the search is repeated instead: it could miss a row
+ * only if the row moved each time.
  *
- * Neither is an MVCC snapshot, so that our look-ups take no predicate locks and
- * add no serialization failure.
+ * So our look-ups take no predicate locks and add no serialization failure.
  */
 #include "postgres.h"
 
@@ -35,6 +36,9 @@
 
 #include "compat.h"
 #include "store.h"
+
+/* Searches at SERIALIZABLE before a row is taken to be missing. */
+#define STORE_SERIALIZABLE_TRIES 5
 
 Oid
 store_relation_oid(const char *name)
@@ -155,9 +159,14 @@ store_find_mvcc(Store *store, StoreKey *key, Snapshot snapshot)
 bool
 store_find_current(Store *store, StoreKey *key)
 {
-	if (store_find_with(store, key, SnapshotSelf, ForwardScanDirection))
-		return true;
-	return store_find_mvcc(store, key, GetLatestSnapshot());
+	for (int tries = 0; tries < STORE_SERIALIZABLE_TRIES; tries++)
+	{
+		if (store_find_with(store, key, SnapshotSelf, ForwardScanDirection))
+			return true;
+		if (!IsolationIsSerializable())
+			return store_find_mvcc(store, key, GetLatestSnapshot());
+	}
+	return false;
 }
 
 bool

@@ -75,7 +75,7 @@ validate_event(Event *event)
 	char *problem = validate_ident("event id", event->event_id);
 
 	if (problem == NULL)
-		problem = validate_ident("poll", event->poll);
+		problem = validate_ident("poll name", event->poll);
 	if (problem == NULL && event->principal != NULL)
 		problem = validate_ident("principal", event->principal);
 	if (problem == NULL)
