@@ -86,7 +86,10 @@ json_body_depth(const char *bytes, int length, bool *beyond_ascii)
 				*beyond_ascii = true;
 		}
 		else if (!in_string && (byte == '[' || byte == '{'))
-			deepest = Max(deepest, ++depth);
+		{
+			depth++;
+			deepest = Max(deepest, depth);
+		}
 		else if (!in_string && (byte == ']' || byte == '}'))
 			depth--;
 	}
