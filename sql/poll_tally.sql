@@ -627,6 +627,7 @@ CREATE TABLE poll_tally.poll (
     closed_at timestamptz,
     title text,
     hidden_until_close boolean NOT NULL,
+    exact boolean NOT NULL DEFAULT false,
     publish_every interval NOT NULL,
     publish_min_events integer NOT NULL,
     notify text NOT NULL CHECK (notify IN ('snapshot', 'pointer')),
@@ -833,6 +834,15 @@ BEGIN ATOMIC
                         GROUP BY c.choice) AS w (choice, count)), '{}'));
 END;
 COMMENT ON FUNCTION poll_tally.counts_of(integer) IS 'the running counts of a poll by its number, over all lanes';
+
+CREATE FUNCTION poll_tally.total_if_fits(counts poll_tally.tally) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN t.total BETWEEN -9223372036854775808 AND 9223372036854775807
+                THEN t.total::bigint END
+    FROM (SELECT coalesce(sum(e.count), 0) FROM poll_tally.each(total_if_fits.counts) AS e) AS t (total);
+END;
+COMMENT ON FUNCTION poll_tally.total_if_fits(poll_tally.tally) IS 'total of all counts; NULL when it does not fit into bigint';
 
 CREATE VIEW poll_tally.poll_key WITH (security_barrier) AS
 SELECT c.poll_id, c.choice, c.label, c.ord, c.narrow

@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "accept.h"
+#include "exact.h"
 #include "key.h"
 #include "ledger.h"
 #include "pending.h"
@@ -164,6 +165,7 @@ accept_judge_lane(const Event *event, Poll *poll, LaneHold *hold,
 			psprintf("The poll would hold more than %d choices, "
 					 "which is poll_tally.max_keys.",
 					 settings_max_keys));
+	exact_check(poll, hold, entry->effect);
 	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
 								   poll->max_count);
 	if (choice != NULL)

@@ -24,7 +24,6 @@
 
 enum
 {
-	LANE_KEYS_COLUMN = 3,
 	LANE_COUNT_CHOICE_COLUMN = 3,
 	CHOICE_CHOICE_COLUMN = 4
 };
@@ -88,7 +87,7 @@ key_upper_bound(int32 poll_id)
 
 	key_open_rows(&store, "lane", "lane_pkey", poll_id);
 	while (store_scan_next(&store))
-		keys += DatumGetInt64(store_get_notnull(&store, LANE_KEYS_COLUMN));
+		keys += DatumGetInt64(store_get_notnull(&store, LANE_KEYS));
 	key_close_rows(&store);
 	return keys;
 }

@@ -26,15 +26,6 @@
 #include "stats.h"
 #include "store.h"
 
-enum LaneColumn
-{
-	LANE_POLL_ID = 1,
-	LANE_LANE,
-	LANE_KEYS,
-	LANE_SEQ,
-	LANE_COUNTS
-};
-
 typedef struct LaneSlot
 {
 	int32 poll_id;

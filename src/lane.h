@@ -19,6 +19,16 @@
 #define LANE_LOCK_CLASS 7 /* locktag_field4; pg_advisory_lock has 1 and 2 */
 #define LANE_DEFAULT 32   /* max_lanes where the poll does not say */
 
+/* Columns of the table lane. */
+enum LaneColumn
+{
+	LANE_POLL_ID = 1,
+	LANE_LANE,
+	LANE_KEYS,
+	LANE_SEQ,
+	LANE_COUNTS
+};
+
 /* A lane that this transaction holds. */
 typedef struct LaneHold
 {

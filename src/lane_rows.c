@@ -103,6 +103,50 @@ lane_rows_find(LaneHold *hold, CountKey key)
 	return entry;
 }
 
+/* What the lanes' own rows have of a choice. */
+static void
+lane_rows_add_narrow(TallyTotal *total, int32 poll_id, const char *choice,
+					 int length)
+{
+	Store store;
+	StoreKey key;
+
+	store_open(&store, "lane", "lane_pkey", AccessShareLock);
+	store_key_init(&key);
+	store_key_int4(&key, poll_id);
+	store_scan_begin(&store, &key);
+	while (store_scan_next(&store))
+	{
+		Tally *counts = DatumGetTally(store_get_notnull(&store, LANE_COUNTS));
+
+		tally_total_add(total,
+						tally_total_of(tally_get(counts, choice, length)));
+	}
+	store_scan_end(&store);
+	store_close(&store);
+}
+
+TallyTotal
+lane_rows_total(int32 poll_id, const char *choice, int length)
+{
+	TallyTotal total = {0, 0};
+	Store store;
+	StoreKey key;
+
+	lane_rows_add_narrow(&total, poll_id, choice, length);
+	store_open(&store, "lane_count", "lane_count_pkey", AccessShareLock);
+	store_key_init(&key);
+	store_key_int4(&key, poll_id);
+	store_key_text(&key, cstring_to_text_with_len(choice, length));
+	store_scan_begin(&store, &key);
+	while (store_scan_next(&store))
+		tally_total_add(&total, tally_total_of(DatumGetInt64(store_get_notnull(
+									&store, LANE_COUNT_COUNT))));
+	store_scan_end(&store);
+	store_close(&store);
+	return total;
+}
+
 static void
 lane_rows_form(StoreWriter *writer, const LaneHold *hold, CountKey key,
 			   int64 count)

@@ -14,6 +14,10 @@
 /* What the rows know of a choice; read once, until lane_rows_forget. */
 extern CountEntry *lane_rows_find(LaneHold *hold, CountKey key);
 
+/* The sum over all lanes' rows; the caller holds all lanes of the poll. */
+extern TallyTotal lane_rows_total(int32 poll_id, const char *choice,
+								  int length);
+
 /* Give a choice that is not narrow a row of its own in the lane, at 0. */
 extern void lane_rows_open(LaneHold *hold, CountEntry *entry);
 

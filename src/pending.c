@@ -115,6 +115,20 @@ pending_keys(int32 poll_id)
 	return keys;
 }
 
+int64
+pending_of_choice(int32 poll_id, const char *choice, int length)
+{
+	return pending_change(count_key(poll_id, choice, length));
+}
+
+int64
+pending_lane_count(LaneHold *hold, const char *choice, int length)
+{
+	CountKey key = count_key(hold->poll_id, choice, length);
+
+	return count_plus(lane_rows_find(hold, key)->value, pending_change(key));
+}
+
 char *
 pending_beyond_limits(LaneHold *hold, const Tally *effect, int64 minimum,
 					  int64 maximum)
@@ -125,9 +139,7 @@ pending_beyond_limits(LaneHold *hold, const Tally *effect, int64 minimum,
 	tally_iterate(effect, &it);
 	while (tally_next(&it, &entry))
 	{
-		CountKey key = count_key(hold->poll_id, entry.choice, entry.length);
-		int64 count =
-			count_plus(lane_rows_find(hold, key)->value, pending_change(key));
+		int64 count = pending_lane_count(hold, entry.choice, entry.length);
 
 		if (pg_add_s64_overflow(count, entry.count, &count))
 			tally_raise_overflow(entry.choice, entry.length);

@@ -20,6 +20,10 @@ extern int64 pending_next_seq(LaneHold *hold);
 /* How many choices this transaction made known to the poll, not yet written. */
 extern int64 pending_keys(int32 poll_id);
 
+/* The count of a choice in the lane as of now, and what of it is pending. */
+extern int64 pending_lane_count(LaneHold *hold, const char *choice, int length);
+extern int64 pending_of_choice(int32 poll_id, const char *choice, int length);
+
 /*
  * Would the effect take a count of the lane below minimum or above maximum?
  * Returns the offending choice as a palloc'd string, or NULL.  A count outside

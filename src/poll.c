@@ -83,6 +83,7 @@ poll_deform(Store *store, Poll *poll)
 	poll->restricted = DatumGetBool(store_get_notnull(store, POLL_RESTRICTED));
 	poll->hidden =
 		DatumGetBool(store_get_notnull(store, POLL_HIDDEN_UNTIL_CLOSE));
+	poll->exact = DatumGetBool(store_get_notnull(store, POLL_EXACT));
 	poll->max_lanes = DatumGetInt32(store_get_notnull(store, POLL_MAX_LANES));
 	(void) store_get(store, POLL_MIN_COUNT, &no_minimum);
 	(void) store_get(store, POLL_MAX_COUNT, &no_maximum);

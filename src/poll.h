@@ -32,6 +32,7 @@ typedef struct Poll
 	int32 max_lanes;
 	bool closed;
 	bool hidden;           /* until it is closed */
+	bool exact;            /* see exact.h */
 	TimestampTz opens_at;  /* DT_NOBEGIN: since ever */
 	TimestampTz closes_at; /* DT_NOEND: never */
 } Poll;
@@ -55,7 +56,8 @@ enum PollColumn
 	POLL_CLOSES_AT,
 	POLL_CLOSED_AT,
 	POLL_TITLE,
-	POLL_HIDDEN_UNTIL_CLOSE
+	POLL_HIDDEN_UNTIL_CLOSE,
+	POLL_EXACT
 };
 
 /* The poll as it is now; false when there is none of that name. */

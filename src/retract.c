@@ -14,6 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "exact.h"
 #include "ledger.h"
 #include "pending.h"
 #include "poll.h"
@@ -153,6 +154,7 @@ retract_enter(const Retraction *retraction, Poll *poll, LaneHold *hold,
 	entry->accepted_at = GetCurrentTimestamp();
 	if (!poll_is_open(poll, entry->accepted_at, receipt))
 		return RETRACT_DONE;
+	exact_check(poll, hold, entry->effect);
 	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
 								   poll->max_count);
 	if (choice != NULL)

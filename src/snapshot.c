@@ -93,7 +93,7 @@ static StoreStatement publish_snapshots = {
 	" INSERT INTO poll_tally.snapshot (poll_id, revision, included_position,"
 	"  frontier, counts, total, published_at, final)"
 	" SELECT b.poll_id, b.revision + 1, m.position, m.frontier, c.counts,"
-	"  poll_tally.total(c.counts), clock_timestamp(), $2"
+	"  poll_tally.total_if_fits(c.counts), clock_timestamp(), $2"
 	" FROM poll_tally.publication b"
 	" CROSS JOIN LATERAL (SELECT f.frontier,"
 	"  (SELECT coalesce(sum(seq), 0)::bigint FROM unnest(f.frontier) AS u (seq))"

@@ -1,0 +1,83 @@
+/*
+ * exact.c
+ *		Counts near the bounds of bigint, summed over the lanes.
+ *
+ * Invariant: unless a poll is marked exact, no lane has a count beyond
+ * EXACT_SAFE_COUNT, so that no sum over the lanes can leave bigint.  The mark is
+ * set under all lanes, so that whoever holds a lane reads it rightly.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "common/int.h"
+#include "utils/builtins.h"
+
+#include "exact.h"
+#include "lane_rows.h"
+#include "pending.h"
+#include "store.h"
+
+#define EXACT_SAFE_COUNT (PG_INT64_MAX / LANE_MAX)
+
+/* Would the effect take a count of this lane beyond what is safe? */
+static bool
+exact_is_near(LaneHold *hold, const Tally *effect)
+{
+	TallyIterator it;
+	TallyEntry entry;
+
+	tally_iterate(effect, &it);
+	while (tally_next(&it, &entry))
+	{
+		int64 count = pending_lane_count(hold, entry.choice, entry.length);
+
+		if (pg_add_s64_overflow(count, entry.count, &count) ||
+			count > EXACT_SAFE_COUNT || count < -EXACT_SAFE_COUNT)
+			return true;
+	}
+	return false;
+}
+
+static StoreStatement mark = {
+	"UPDATE poll_tally.poll SET exact = true WHERE poll_id = $1",
+	1,
+	{INT4OID},
+	NULL};
+
+static void
+exact_mark(int32 poll_id)
+{
+	Datum values[] = {Int32GetDatum(poll_id)};
+	StoreSqlState sql;
+
+	store_begin_sql(&sql);
+	(void) store_run(&mark, values, NULL);
+	store_end_sql(&sql);
+}
+
+void
+exact_check(const Poll *poll, LaneHold *hold, const Tally *effect)
+{
+	TallyIterator it;
+	TallyEntry entry;
+
+	if (!poll->exact && (poll->max_lanes == 1 || !exact_is_near(hold, effect)))
+		return;
+	lane_acquire_all(poll->poll_id, poll->max_lanes);
+	if (!poll->exact)
+		exact_mark(poll->poll_id);
+	tally_iterate(effect, &it);
+	while (tally_next(&it, &entry))
+	{
+		TallyTotal total =
+			lane_rows_total(hold->poll_id, entry.choice, entry.length);
+		int64 count;
+
+		tally_total_add(&total,
+						tally_total_of(pending_of_choice(
+							hold->poll_id, entry.choice, entry.length)));
+		tally_total_add(&total, tally_total_of(entry.count));
+		if (!tally_total_fits(total, &count))
+			tally_raise_overflow(entry.choice, entry.length);
+	}
+}
