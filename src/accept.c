@@ -143,7 +143,8 @@ accept_judge_rules(const Event *event, Poll *poll, LedgerEntry *entry,
 		return accept_outcome(receipt, OUTCOME_UNKNOWN_POLL,
 							  pstrdup("There is no poll of this name."));
 	if (!poll_allows(poll, event, GetCurrentTimestamp(), receipt))
-		return ACCEPT_DONE;
+		return poll_deadline_may_move(poll, receipt) ? ACCEPT_ANEW
+													 : ACCEPT_DONE;
 	return accept_principal(poll, event, entry, receipt);
 }
 
@@ -211,6 +212,25 @@ accept_under_lane(const Event *event, Poll *poll, LedgerEntry *entry,
 	return verdict;
 }
 
+/*
+ * Refused under the lane.  While we waited for it, an earlier reason may have come
+ * to hold; the first match wins.
+ */
+static AcceptVerdict
+accept_earlier_reason(const Event *event, Receipt *receipt)
+{
+	LedgerEntry entry = {0};
+	AcceptVerdict verdict;
+	Receipt earlier;
+	Poll poll;
+
+	receipt_init(&earlier, event->event_id);
+	verdict = accept_judge_rules(event, &poll, &entry, &earlier);
+	if (verdict == ACCEPT_DONE)
+		*receipt = earlier;
+	return verdict == ACCEPT_ANEW ? ACCEPT_ANEW : ACCEPT_DONE;
+}
+
 /* One round of judging, from row 2 on. */
 static AcceptVerdict
 accept_round(Event *event, Receipt *receipt)
@@ -235,6 +255,8 @@ accept_round(Event *event, Receipt *receipt)
 	{
 		entry.poll_id = poll.poll_id;
 		verdict = accept_under_lane(event, &poll, &entry, receipt);
+		if (verdict == ACCEPT_DONE && receipt->outcome != OUTCOME_ACCEPTED)
+			verdict = accept_earlier_reason(event, receipt);
 	}
 	/* A twin in flight may be about to make this a duplicate. */
 	if (verdict == ACCEPT_DONE && receipt->outcome != OUTCOME_ACCEPTED &&

@@ -39,6 +39,7 @@ typedef struct Batch
 	int count;
 	BatchMode mode;
 	MemoryContext result_context; /* of what receipts point to */
+	MemoryContext try_context;    /* of one try; reset before each */
 
 	List *polls;    /* integers: polls whose lanes are taken first, ascending */
 	bool disturbed; /* did a try roll back? */
@@ -107,7 +108,11 @@ batch_try(Batch *batch, StoreWait *wait)
 	lane_lock_gate(batch->disturbed);
 	batch_take_lanes(batch);
 	store_wait_instead(wait);
+	store_session_begin(batch->try_context);
+	poll_remember(batch->try_context);
 	batch_judge(batch);
+	poll_remember(NULL);
+	store_session_end();
 	store_wait_instead(NULL);
 }
 
@@ -161,6 +166,8 @@ batch_run_try(Batch *batch, StoreWait *wait)
 	PG_CATCH();
 	{
 		store_wait_instead(NULL);
+		store_session_drop();
+		poll_remember(NULL);
 		MemoryContextSwitchTo(context);
 		batch_roll_back(batch, wait);
 	}
@@ -180,11 +187,15 @@ batch_accept(Event *events, int count, BatchMode mode, Receipt *receipts)
 				   .result_context = CurrentMemoryContext};
 	StoreWait wait;
 
+	batch.try_context = AllocSetContextCreate(
+		CurrentMemoryContext, "poll_tally batch", ALLOCSET_DEFAULT_SIZES);
 	while (!batch_run_try(&batch, &wait))
 	{
-		batch.disturbed = batch.disturbed || wait.kind == STORE_WAIT_OWNER;
+		batch.disturbed = batch.disturbed || wait.kind != STORE_WAIT_LANE;
+		MemoryContextReset(batch.try_context);
 		store_wait(&wait);
 	}
+	MemoryContextDelete(batch.try_context);
 	for (int i = 0; i < count; i++)
 		stats_count_outcome(receipts[i].outcome);
 	stats_count(STATS_BATCHES);

@@ -19,6 +19,7 @@ typedef struct JsonBodyState
 {
 	JsonBody *body;
 	text **member; /* where the value of the field at hand goes */
+	bool in_object;
 	char *problem; /* the first one */
 } JsonBodyState;
 
@@ -27,6 +28,20 @@ json_body_note(JsonBodyState *state, const char *problem)
 {
 	if (state->problem == NULL)
 		state->problem = pstrdup(problem);
+}
+
+static CompatJsonAction
+json_body_object_start(void *arg)
+{
+	((JsonBodyState *) arg)->in_object = true;
+	COMPAT_JSON_CONTINUE;
+}
+
+static CompatJsonAction
+json_body_array_start(void *arg)
+{
+	json_body_note(arg, "The body is no object.");
+	COMPAT_JSON_CONTINUE;
 }
 
 static CompatJsonAction
@@ -54,11 +69,11 @@ json_body_scalar(void *arg, char *token, JsonTokenType type)
 {
 	JsonBodyState *state = arg;
 
-	if (type != JSON_TOKEN_STRING)
-		json_body_note(state, "A member of the body is no string.");
-	else if (state->member == NULL)
+	if (!state->in_object)
 		json_body_note(state, "The body is no object.");
-	else
+	else if (type != JSON_TOKEN_STRING)
+		json_body_note(state, "A member of the body is no string.");
+	else if (state->member != NULL)
 		*state->member = cstring_to_text(token);
 	COMPAT_JSON_CONTINUE;
 }
@@ -82,7 +97,7 @@ json_body_depth(const char *bytes, int length, bool *beyond_ascii)
 		{
 			i++;
 			if (i + 4 < length && bytes[i] == 'u' &&
-				strncmp(bytes + i + 1, "00", 2) != 0)
+				(strncmp(bytes + i + 1, "00", 2) != 0 || bytes[i + 3] > '7'))
 				*beyond_ascii = true;
 		}
 		else if (!in_string && (byte == '[' || byte == '{'))
@@ -114,6 +129,8 @@ json_body_parse(const char *bytes, int length, JsonBodyState *state)
 {
 	JsonLexContext *lexer = compat_json_lexer(bytes, length);
 	JsonSemAction actions = {.semstate = state,
+							 .object_start = json_body_object_start,
+							 .array_start = json_body_array_start,
 							 .object_field_start = json_body_field_start,
 							 .scalar = json_body_scalar};
 	JsonParseErrorType result = pg_parse_json(lexer, &actions);

@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
+#include "choice.h"
 #include "key.h"
 #include "lane_rows.h"
 #include "pending.h"
@@ -98,8 +99,8 @@ key_is_given(int32 poll_id, const text *choice)
 {
 	bool narrow;
 
-	return poll_find_choice(poll_id, EVENT_TEXT_BYTES(choice),
-							EVENT_TEXT_LENGTH(choice), &narrow);
+	return choice_find(poll_id, EVENT_TEXT_BYTES(choice),
+					   EVENT_TEXT_LENGTH(choice), &narrow);
 }
 
 /*

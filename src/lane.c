@@ -26,6 +26,9 @@
 #include "stats.h"
 #include "store.h"
 
+/* Behind the numbers of lanes: the lock of a poll's deadline. */
+#define LANE_DEADLINE LANE_MAX
+
 typedef struct LaneSlot
 {
 	int32 poll_id;
@@ -229,6 +232,29 @@ lane_acquire_all(int32 poll_id, int max_lanes)
 {
 	for (int lane = 0; lane < max_lanes; lane++)
 		lane_await(poll_id, lane);
+}
+
+void
+lane_lock_deadline(int32 poll_id)
+{
+	lane_await(poll_id, LANE_DEADLINE);
+}
+
+bool
+lane_await_deadline(int32 poll_id)
+{
+	LOCKTAG tag;
+	bool waited = false;
+
+	lane_locktag(&tag, poll_id, LANE_DEADLINE);
+	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+	{
+		store_refuse_to_wait_for_lane(poll_id);
+		(void) LockAcquire(&tag, ShareLock, false, false);
+		waited = true;
+	}
+	(void) LockRelease(&tag, ShareLock, false);
+	return waited;
 }
 
 void

@@ -79,6 +79,15 @@ extern void lane_acquire_all(int32 poll_id, int max_lanes);
 /* The same without waiting; false, with none taken, when one is not free. */
 extern bool lane_try_all(int32 poll_id, int max_lanes);
 
+/*
+ * Lock the poll's deadline until the transaction ends: it is being changed, by
+ * who holds all lanes.
+ */
+extern void lane_lock_deadline(int32 poll_id);
+
+/* Wait for whoever is changing the deadline; false when nobody is. */
+extern bool lane_await_deadline(int32 poll_id);
+
 /* Give back what lane_try_all took. */
 extern void lane_release_all(int32 poll_id, int max_lanes);
 

@@ -12,8 +12,8 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "choice.h"
 #include "lane_rows.h"
-#include "poll.h"
 #include "store.h"
 
 enum LaneCountColumn
@@ -96,8 +96,8 @@ lane_rows_find(LaneHold *hold, CountKey key)
 	entry->value = tally_get(hold->counts, key.choice, key.length);
 	entry->narrow = entry->known = entry->in_row = entry->value != 0;
 	if (!entry->known)
-		entry->known = poll_find_choice(key.poll_id, key.choice, key.length,
-										&entry->narrow);
+		entry->known =
+			choice_find(key.poll_id, key.choice, key.length, &entry->narrow);
 	if (!entry->narrow)
 		lane_rows_read(hold, entry);
 	return entry;

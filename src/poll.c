@@ -14,21 +14,14 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "choice.h"
+#include "lane_rows.h"
 #include "poll.h"
 #include "settings.h"
 #include "store.h"
 
 /* How far occurred_at may lie in the future: clocks of senders differ. */
 #define POLL_CLOCK_SKEW_US (5 * USECS_PER_MINUTE)
-
-enum ChoiceColumn
-{
-	CHOICE_POLL_ID = 1,
-	CHOICE_ORD,
-	CHOICE_NARROW,
-	CHOICE_CHOICE,
-	CHOICE_LABEL
-};
 
 static PollCounting
 poll_counting_from_text(const text *counting)
@@ -96,8 +89,38 @@ poll_deform(Store *store, Poll *poll)
 	poll->closed = !isnull;
 }
 
-bool
-poll_find(const text *name, Poll *poll)
+typedef struct PollMemory
+{
+	CountKey name; /* poll_id is not used */
+	Poll poll;
+	uint32 hash;
+	char status;
+} PollMemory;
+
+#define SH_PREFIX poll_memory
+#define SH_ELEMENT_TYPE PollMemory
+#define SH_KEY_TYPE CountKey
+#define SH_KEY name
+#define SH_HASH_KEY(table, key) count_key_hash(key)
+#define SH_EQUAL(table, a, b) count_key_equal(a, b)
+#define SH_SCOPE static inline
+#define SH_STORE_HASH
+#define SH_GET_HASH(table, entry) (entry)->hash
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static poll_memory_hash *poll_memory = NULL;
+
+void
+poll_remember(MemoryContext context)
+{
+	poll_memory =
+		context != NULL ? poll_memory_create(context, 16, NULL) : NULL;
+}
+
+static bool
+poll_read(const text *name, Poll *poll)
 {
 	Store store;
 	StoreKey key;
@@ -111,6 +134,47 @@ poll_find(const text *name, Poll *poll)
 		poll_deform(&store, poll);
 	store_close(&store);
 	return found;
+}
+
+/* Remember a poll under its name. */
+static void
+poll_memorize(CountKey key, const Poll *poll)
+{
+	PollMemory *memory;
+	bool found;
+
+	memory = poll_memory_insert(poll_memory, key, &found);
+	if (!found)
+	{
+		char *name = MemoryContextAlloc(poll_memory->ctx, key.length);
+
+		memcpy(name, key.choice, key.length);
+		memory->name.choice = name;
+	}
+	memory->poll = *poll;
+}
+
+bool
+poll_find(const text *name, Poll *poll)
+{
+	CountKey key =
+		count_key(0, EVENT_TEXT_BYTES(name), EVENT_TEXT_LENGTH(name));
+
+	if (poll_memory != NULL)
+	{
+		PollMemory *memory = poll_memory_lookup(poll_memory, key);
+
+		if (memory != NULL)
+		{
+			*poll = memory->poll;
+			return true;
+		}
+	}
+	if (!poll_read(name, poll))
+		return false;
+	if (poll_memory != NULL && lane_held(poll->poll_id) != NULL)
+		poll_memorize(key, poll);
+	return true;
 }
 
 char *
@@ -172,6 +236,13 @@ poll_limit_detail(const Poll *poll, const char *choice)
 		appendStringInfo(&detail, " max_count " INT64_FORMAT, poll->max_count);
 	appendStringInfoChar(&detail, '.');
 	return detail.data;
+}
+
+bool
+poll_deadline_may_move(const Poll *poll, const Receipt *refusal)
+{
+	return refusal->outcome == OUTCOME_CLOSED && !poll->closed &&
+		   lane_await_deadline(poll->poll_id);
 }
 
 /* Is the principal on the roll of a restricted poll? */
@@ -236,40 +307,32 @@ poll_form_problem(const Poll *poll, const Event *event, TimestampTz now)
 	return poll_votes_problem(poll, event->votes);
 }
 
-bool
-poll_find_choice(int32 poll_id, const char *choice, int length, bool *narrow)
+/* With a lane held, what is known of its counts tells too, and is cached. */
+static bool
+poll_has_choice(int32 poll_id, LaneHold *hold, const TallyEntry *entry)
 {
-	text *name = cstring_to_text_with_len(choice, length);
-	Store store;
-	StoreKey key;
-	bool found;
+	bool narrow;
 
-	store_open(&store, "choice", "choice_pkey", AccessShareLock);
-	store_key_init(&key);
-	store_key_int4(&key, poll_id);
-	store_key_text(&key, name);
-	found = store_find_current(&store, &key);
-	if (found)
-		*narrow = DatumGetBool(store_get_notnull(&store, CHOICE_NARROW));
-	store_close(&store);
-	pfree(name);
-	return found;
+	if (hold != NULL)
+		return lane_rows_find(hold,
+							  count_key(poll_id, entry->choice, entry->length))
+			->known;
+	return choice_find(poll_id, entry->choice, entry->length, &narrow);
 }
 
 /* Row 10: every choice of the votes has to be in the poll. */
 static bool
 poll_has_choices(const Poll *poll, const Tally *votes, Receipt *refusal)
 {
+	LaneHold *hold = lane_held(poll->poll_id);
 	TallyIterator it;
 	TallyEntry entry;
-	bool narrow;
 
 	if (poll->open_choices)
 		return true;
 	tally_iterate(votes, &it);
 	while (tally_next(&it, &entry))
-		if (!poll_find_choice(poll->poll_id, entry.choice, entry.length,
-							  &narrow))
+		if (!poll_has_choice(poll->poll_id, hold, &entry))
 			return poll_refuse(refusal, OUTCOME_UNKNOWN_CHOICE,
 							   psprintf("The poll has no choice \"%.*s\".",
 										entry.length, entry.choice));

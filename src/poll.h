@@ -63,11 +63,24 @@ enum PollColumn
 /* The poll as it is now; false when there is none of that name. */
 extern bool poll_find(const text *name, Poll *poll);
 
+/*
+ * From now on, remember polls of which a lane is held, in a context, instead of
+ * reading them anew; NULL ends it.  closed_at and closes_at cannot change
+ * meanwhile, and what else can is as good as it was a moment ago.
+ */
+extern void poll_remember(MemoryContext context);
+
 /* The name of a poll, palloc'd; NULL when it is gone. */
 extern char *poll_name(int32 poll_id);
 
 /* Rows 6 and 7 of section 4, by the server's clock. */
 extern bool poll_is_open(const Poll *poll, TimestampTz now, Receipt *refusal);
+
+/*
+ * A refusal as closed is for ever; so if it is for a deadline that somebody is
+ * changing, wait for him.  true: the poll has to be read and judged anew.
+ */
+extern bool poll_deadline_may_move(const Poll *poll, const Receipt *refusal);
 
 /* Rows 6 to 10 of section 4; true when the poll's rules allow the event. */
 extern bool poll_allows(const Poll *poll, const Event *event, TimestampTz now,
@@ -75,10 +88,6 @@ extern bool poll_allows(const Poll *poll, const Event *event, TimestampTz now,
 
 /* The sentence about a count that min_count or max_count forbids; palloc'd. */
 extern char *poll_limit_detail(const Poll *poll, const char *choice);
-
-/* Has the poll this choice, and are its counts kept in the lane's own row? */
-extern bool poll_find_choice(int32 poll_id, const char *choice, int length,
-							 bool *narrow);
 
 /* Does a principal's event need to be the principal's alone? */
 static inline bool

@@ -216,9 +216,12 @@ set_eligible(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(2))
 		poll_admin_refuse("eligible", "It must not be NULL.");
 	set_eligible_check(PG_GETARG_ARRAYTYPE_P(1));
-	poll_admin_require_open(name, &poll);
 	store_begin_sql(&sql);
 	values[0] = Int32GetDatum(poll.poll_id);
+	/* Not while it is closed or dropped. */
+	(void) store_run(&lock_poll, values, NULL);
+	poll_admin_require(name, &poll);
+	poll_admin_require_open(name, &poll);
 	values[1] = PG_GETARG_DATUM(1);
 	changed = store_run(eligible ? &enroll : &strike_off, values, NULL);
 	store_end_sql(&sql);
@@ -321,7 +324,10 @@ alter_poll(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("alter_poll()");
 	poll_admin_require(name, &poll);
 	if (!PG_ARGISNULL(ALTER_CLOSES_AT))
+	{
 		lane_acquire_all(poll.poll_id, poll.max_lanes);
+		lane_lock_deadline(poll.poll_id);
+	}
 	store_begin_sql(&sql);
 	for (int i = 0; i < ALTER_ARGUMENTS; i++)
 	{

@@ -24,14 +24,19 @@
 /* The final counts of a closed poll against the ledger's. */
 static StoreStatement final_differs = {
 	"SELECT FROM poll_tally.snapshot s WHERE s.poll_id = $1 AND s.final"
-	" AND s.counts OPERATOR(poll_tally.<>)"
-	"  coalesce((SELECT poll_tally.sum(coalesce(l.effect, l.votes))"
-	"            FROM poll_tally.ledger l WHERE l.poll_id = $1), '{}')",
+	" AND (s.included_position <> (SELECT count(*) FROM poll_tally.ledger l"
+	"   WHERE l.poll_id = $1)"
+	"  OR s.counts OPERATOR(poll_tally.<>)"
+	"   coalesce((SELECT poll_tally.sum(coalesce(l.effect, l.votes))"
+	"             FROM poll_tally.ledger l WHERE l.poll_id = $1), '{}'))",
 	1,
 	{INT4OID},
 	NULL};
 
-/* How many counts and seqs of lanes differ from the ledger's. */
+/*
+ * How many counts and seqs of lanes differ from the ledger's; and do the lanes
+ * claim fewer keys than there are?
+ */
 static StoreStatement count_wrong = {
 	"WITH entry AS MATERIALIZED ("
 	" SELECT poll_tally.lane(l.position) AS lane, poll_tally.seq(l.position) AS seq,"
@@ -52,7 +57,12 @@ static StoreStatement count_wrong = {
 	" + (SELECT count(*) FROM (SELECT n.lane, max(n.seq) AS seq FROM entry n"
 	"   GROUP BY n.lane) AS t FULL JOIN (SELECT l.lane, l.seq"
 	"   FROM poll_tally.lane l WHERE l.poll_id = $1 AND l.seq > 0) AS l"
-	"   ON l.lane = t.lane WHERE t.seq IS DISTINCT FROM l.seq)",
+	"   ON l.lane = t.lane WHERE t.seq IS DISTINCT FROM l.seq)"
+	" + (SELECT CASE WHEN (SELECT coalesce(sum(l.keys), 0) FROM poll_tally.lane l"
+	"    WHERE l.poll_id = $1) < (SELECT count(DISTINCT w.choice)"
+	"     FROM poll_tally.lane_count w WHERE w.poll_id = $1 AND NOT EXISTS ("
+	"      SELECT FROM poll_tally.choice c WHERE c.poll_id = $1"
+	"       AND c.choice = w.choice)) THEN 1 ELSE 0 END)",
 	1,
 	{INT4OID},
 	NULL};

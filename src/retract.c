@@ -126,7 +126,8 @@ retract_judge(const Retraction *retraction, Poll *poll, LedgerEntry *entry,
 		return retract_outcome(receipt, OUTCOME_UNKNOWN_POLL,
 							   pstrdup("There is no poll of this name."));
 	if (!poll_is_open(poll, GetCurrentTimestamp(), receipt))
-		return RETRACT_DONE;
+		return poll_deadline_may_move(poll, receipt) ? RETRACT_ANEW
+													 : RETRACT_DONE;
 	if (!ledger_find(retraction->event_id, &event) || event.retracts != NULL ||
 		event.poll_id != poll->poll_id)
 		return retract_outcome(receipt, OUTCOME_UNKNOWN_EVENT,

@@ -316,11 +316,16 @@ snapshot_repair(int32 poll_id)
 	(void) snapshot_insert(snapshot_one_poll(poll_id), false, true);
 }
 
+/* By the poll's number: the view would be read as a whole. */
 static StoreStatement newest_row = {
-	"SELECT s FROM poll_tally.poll p"
-	" JOIN poll_tally.publication b ON b.poll_id = p.poll_id"
-	" JOIN poll_tally.snapshots s ON s.poll = p.poll AND s.revision = b.revision"
-	" WHERE p.poll_id = $1",
+	"SELECT CAST(ROW(p.poll::text, poll_tally.epoch_of(s.poll_id), s.revision,"
+	" s.included_position, s.frontier, s.counts, s.total, s.published_at,"
+	" s.final) AS poll_tally.snapshots)"
+	" FROM poll_tally.publication b"
+	" JOIN poll_tally.snapshot s"
+	"  ON s.poll_id = b.poll_id AND s.revision = b.revision"
+	" JOIN poll_tally.poll p ON p.poll_id = b.poll_id"
+	" WHERE b.poll_id = $1",
 	1,
 	{INT4OID},
 	NULL};

@@ -36,6 +36,7 @@
 
 #include "compat.h"
 #include "store.h"
+#include "store_internal.h"
 
 /* Searches at SERIALIZABLE before a row is taken to be missing. */
 #define STORE_SERIALIZABLE_TRIES 5
@@ -49,7 +50,7 @@ store_relation_oid(const char *name)
 }
 
 /* The same for a table that must be there. */
-static Oid
+Oid
 store_require_relation(const char *name)
 {
 	Oid relation = store_relation_oid(name);
@@ -64,9 +65,9 @@ store_require_relation(const char *name)
 	return relation;
 }
 
-void
-store_open(Store *store, const char *table, const char *index,
-		   LOCKMODE lockmode)
+static void
+store_open_relations(Store *store, const char *table, const char *index,
+					 LOCKMODE lockmode)
 {
 	store->lockmode = lockmode;
 	store->table = table_open(store_require_relation(table), lockmode);
@@ -75,7 +76,7 @@ store_open(Store *store, const char *table, const char *index,
 }
 
 void
-store_close(Store *store)
+store_close_relations(Store *store)
 {
 	LOCKMODE release =
 		store->lockmode == AccessShareLock ? AccessShareLock : NoLock;
@@ -83,6 +84,43 @@ store_close(Store *store)
 	ExecDropSingleTupleTableSlot(store->slot);
 	index_close(store->index, release);
 	table_close(store->table, release);
+}
+
+void
+store_open(Store *store, const char *table, const char *index,
+		   LOCKMODE lockmode)
+{
+	StoreKept *kept = store_kept_find(index, false);
+	MemoryContext before;
+
+	if (kept != NULL)
+	{
+		*store = kept->store;
+		kept->busy = true;
+		return;
+	}
+	kept = store_kept_add(index, false);
+	before = MemoryContextSwitchTo(kept != NULL ? store_kept_context
+												: CurrentMemoryContext);
+	/* What is kept for reading may be wanted for writing. */
+	store_open_relations(store, table, index,
+						 kept != NULL ? RowExclusiveLock : lockmode);
+	MemoryContextSwitchTo(before);
+	store->kept = kept;
+	if (kept != NULL)
+		kept->store = *store;
+}
+
+void
+store_close(Store *store)
+{
+	if (store->kept == NULL)
+	{
+		store_close_relations(store);
+		return;
+	}
+	ExecClearTuple(store->slot);
+	store->kept->busy = false;
 }
 
 void
@@ -221,47 +259,6 @@ store_require_in_snapshot(Store *store, const char *noun)
 		 errhint("The transaction might succeed if retried.")));
 }
 
-/* Where a batch wants to hear of a wait instead of waiting; see batch.c. */
-static StoreWait *store_instead = NULL;
-
-void
-store_wait_instead(StoreWait *wait)
-{
-	store_instead = wait;
-	if (wait != NULL)
-		memset(wait, 0, sizeof(StoreWait));
-}
-
-/* Raise, when there is to be no waiting.  The error never leaves batch.c. */
-static void
-store_refuse_to_wait(const StoreWait *wait)
-{
-	if (store_instead == NULL)
-		return;
-	*store_instead = *wait;
-	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					errmsg("a batch has to wait for another transaction")));
-}
-
-void
-store_refuse_to_wait_for_lane(int32 poll_id)
-{
-	StoreWait wait = {.kind = STORE_WAIT_LANE, .poll_id = poll_id};
-
-	store_refuse_to_wait(&wait);
-}
-
-void
-store_wait(const StoreWait *wait)
-{
-	if (wait->kind != STORE_WAIT_OWNER)
-		return;
-	if (wait->speculative_token != 0)
-		SpeculativeInsertionWait(wait->xid, wait->speculative_token);
-	else
-		XactLockTableWait(wait->xid, NULL, NULL, XLTW_None);
-}
-
 /* Wait until the transaction that owns the row in flight has ended. */
 static void
 store_await_owner(Store *store, SnapshotData *dirty, ItemPointer tid)
@@ -330,171 +327,4 @@ store_get_text(Store *store, AttrNumber attribute)
 	Datum value = slot_getattr(store->slot, attribute, &isnull);
 
 	return isnull ? NULL : DatumGetTextPCopy(value);
-}
-
-void
-store_writer_open(StoreWriter *writer, const char *table)
-{
-	writer->table = table_open(store_require_relation(table), RowExclusiveLock);
-	writer->estate = CreateExecutorState();
-	writer->result = makeNode(ResultRelInfo);
-	InitResultRelInfo(writer->result, writer->table, 0, NULL, 0);
-	ExecOpenIndices(writer->result, false);
-	writer->slot = table_slot_create(writer->table, NULL);
-}
-
-void
-store_writer_close(StoreWriter *writer)
-{
-	ExecDropSingleTupleTableSlot(writer->slot);
-	ExecCloseIndices(writer->result);
-	FreeExecutorState(writer->estate);
-	table_close(writer->table, NoLock);
-}
-
-/* Make the slot an all-NULL row, to be filled and then written. */
-void
-store_writer_clear(StoreWriter *writer)
-{
-	TupleTableSlot *slot = writer->slot;
-
-	ExecClearTuple(slot);
-	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
-	memset(slot->tts_values, 0,
-		   slot->tts_tupleDescriptor->natts * sizeof(Datum));
-	ExecStoreVirtualTuple(slot);
-}
-
-void
-store_insert(StoreWriter *writer)
-{
-	table_tuple_insert(writer->table, writer->slot, GetCurrentCommandId(true),
-					   0, NULL);
-	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
-	if (writer->result->ri_NumIndices > 0)
-		list_free(compat_insert_index_tuples(writer->result, writer->slot,
-											 writer->estate, NULL, NIL));
-	ResetPerTupleExprContext(writer->estate);
-}
-
-/* The unique indexes of the table, but for its primary key. */
-static List *
-store_arbiters(StoreWriter *writer)
-{
-	List *arbiters = NIL;
-
-	for (int i = 0; i < writer->result->ri_NumIndices; i++)
-	{
-		Form_pg_index index =
-			writer->result->ri_IndexRelationDescs[i]->rd_index;
-
-		if (index->indisunique && !index->indisprimary)
-			arbiters = lappend_oid(arbiters, index->indexrelid);
-	}
-	return arbiters;
-}
-
-bool
-store_insert_unless_owned(StoreWriter *writer)
-{
-	List *arbiters = store_arbiters(writer);
-	TransactionId xid = GetCurrentTransactionId();
-	bool conflict = false;
-	uint32 token;
-
-	Assert(arbiters != NIL);
-	token = SpeculativeInsertionLockAcquire(xid);
-	table_tuple_insert_speculative(writer->table, writer->slot,
-								   GetCurrentCommandId(true), 0, NULL, token);
-	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
-	list_free(compat_insert_index_tuples(writer->result, writer->slot,
-										 writer->estate, &conflict, arbiters));
-	table_tuple_complete_speculative(writer->table, writer->slot, token,
-									 !conflict);
-	SpeculativeInsertionLockRelease(xid);
-
-	ResetPerTupleExprContext(writer->estate);
-	list_free(arbiters);
-	return !conflict;
-}
-
-void
-store_update(StoreWriter *writer, Store *store)
-{
-	ItemPointerData tid = store->slot->tts_tid;
-
-	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
-	compat_update_tuple(writer->result, writer->estate, &tid, writer->slot);
-	ResetPerTupleExprContext(writer->estate);
-}
-
-Oid
-store_owner(void)
-{
-	Relation ledger =
-		table_open(store_require_relation("ledger"), AccessShareLock);
-	Oid owner = ledger->rd_rel->relowner;
-
-	table_close(ledger, AccessShareLock);
-	return owner;
-}
-
-void
-store_begin_sql(StoreSqlState *state)
-{
-	Oid owner = store_owner();
-
-	GetUserIdAndSecContext(&state->user, &state->security_context);
-	SetUserIdAndSecContext(owner, state->security_context |
-									  SECURITY_LOCAL_USERID_CHANGE);
-	state->guc_level = NewGUCNestLevel();
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-}
-
-void
-store_end_sql(StoreSqlState *state)
-{
-	if (SPI_finish() != SPI_OK_FINISH)
-		elog(ERROR, "SPI_finish failed");
-	AtEOXact_GUC(false, state->guc_level);
-	SetUserIdAndSecContext(state->user, state->security_context);
-}
-
-static uint64
-store_execute(StoreStatement *statement, Datum *values, const char *nulls,
-			  bool read_only)
-{
-	int result;
-
-	if (statement->plan == NULL)
-	{
-		SPIPlanPtr plan =
-			SPI_prepare(statement->sql, statement->nargs, statement->argtypes);
-
-		if (plan == NULL)
-			elog(ERROR, "SPI_prepare failed: %s",
-				 SPI_result_code_string(SPI_result));
-		SPI_keepplan(plan);
-		statement->plan = plan;
-	}
-	result = SPI_execute_plan(statement->plan, values, nulls, read_only, 0);
-	if (result < 0)
-		elog(ERROR, "SPI_execute_plan failed: %s",
-			 SPI_result_code_string(result));
-	return SPI_processed;
-}
-
-uint64
-store_run(StoreStatement *statement, Datum *values, const char *nulls)
-{
-	return store_execute(statement, values, nulls, false);
-}
-
-uint64
-store_run_read_only(StoreStatement *statement, Datum *values, const char *nulls)
-{
-	return store_execute(statement, values, nulls, true);
 }

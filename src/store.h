@@ -30,8 +30,9 @@ typedef struct Store
 	Relation table;
 	Relation index;
 	LOCKMODE lockmode;
-	TupleTableSlot *slot; /* the row that was found last */
-	IndexScanDesc scan;   /* between store_scan_begin and store_scan_end */
+	TupleTableSlot *slot;   /* the row that was found last */
+	IndexScanDesc scan;     /* between store_scan_begin and store_scan_end */
+	struct StoreKept *kept; /* of the session that it is from, or NULL */
 } Store;
 
 /* What a look-up asks of the leading columns of the index. */
@@ -82,10 +83,19 @@ extern bool store_find_guarded(Store *store, StoreKey *key);
 extern bool store_find_owner(Store *store, StoreKey *key,
 							 ScanDirection direction, const char *noun);
 
+/*
+ * A session keeps tables and indexes open from one use to the next, for a batch.
+ * After an error the (sub)transaction's abort closes them; then drop the session.
+ */
+extern void store_session_begin(MemoryContext context);
+extern void store_session_end(void);
+extern void store_session_drop(void);
+
 /* What somebody had to wait for. */
 typedef enum StoreWaitKind
 {
 	STORE_WAIT_NONE,
+	STORE_WAIT_RETRY, /* nothing: somebody came first, look again */
 	STORE_WAIT_OWNER, /* the end of a transaction that owns a key */
 	STORE_WAIT_LANE   /* a lane of a poll */
 } StoreWaitKind;
@@ -131,6 +141,7 @@ typedef struct StoreWriter
 	EState *estate;
 	ResultRelInfo *result;
 	TupleTableSlot *slot; /* fill with store_writer_clear and store_slot_set */
+	struct StoreKept *kept; /* of the session that it is from, or NULL */
 } StoreWriter;
 
 extern void store_writer_open(StoreWriter *writer, const char *table);
@@ -143,7 +154,8 @@ extern void store_insert(StoreWriter *writer);
 /*
  * Insert the slot, with every unique index but the primary key as an arbiter of
  * races: returns false, with nothing left behind, when another row owns one of
- * its keys or is about to.  Never waits for it.
+ * its keys or is about to.  Never waits for it.  Where waits are refused, which
+ * rolls everything back, that is refused too.
  */
 extern bool store_insert_unless_owned(StoreWriter *writer);
 

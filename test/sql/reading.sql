@@ -246,7 +246,7 @@ SELECT *, pg_temp.verified('read-own') FROM pg_temp.told('read-own');
 BEGIN;
 SELECT count(*) FROM (SELECT create_poll('read-many-' || i, '{a,b}', counting => 'every', publish_every => '1 day') FROM generate_series(1, 50) AS i) AS c;
 SELECT count(*), count(DISTINCT position) FROM generate_series(1, 500) AS i,
-       LATERAL accept_event('read-many-' || 1 + i % 50, 'many-' || i, CASE i % 3 WHEN 0 THEN 'a' ELSE 'b' END) AS r WHERE outcome = 'accepted';
+       LATERAL accept_event('read-many-' || 1 + i % 50, 'read-many-' || i, CASE i % 3 WHEN 0 THEN 'a' ELSE 'b' END) AS r WHERE outcome = 'accepted';
 SELECT count(*), sum(count) FROM results WHERE poll LIKE 'read-many-%';
 COMMIT;
 SELECT count(*), sum(count) FROM results WHERE poll LIKE 'read-many-%';

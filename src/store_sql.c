@@ -1,0 +1,86 @@
+/*
+ * store_sql.c
+ *		The seam to the tables, by SQL: what happens once a poll or a second.
+ *
+ * Statements are constants, prepared once a session, and run as the owner of the
+ * ledger with a search path that holds nothing but the system's schema.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+#include "store.h"
+#include "store_internal.h"
+
+Oid
+store_owner(void)
+{
+	Relation ledger =
+		table_open(store_require_relation("ledger"), AccessShareLock);
+	Oid owner = ledger->rd_rel->relowner;
+
+	table_close(ledger, AccessShareLock);
+	return owner;
+}
+
+void
+store_begin_sql(StoreSqlState *state)
+{
+	Oid owner = store_owner();
+
+	GetUserIdAndSecContext(&state->user, &state->security_context);
+	SetUserIdAndSecContext(owner, state->security_context |
+									  SECURITY_LOCAL_USERID_CHANGE);
+	state->guc_level = NewGUCNestLevel();
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+}
+
+void
+store_end_sql(StoreSqlState *state)
+{
+	if (SPI_finish() != SPI_OK_FINISH)
+		elog(ERROR, "SPI_finish failed");
+	AtEOXact_GUC(false, state->guc_level);
+	SetUserIdAndSecContext(state->user, state->security_context);
+}
+
+static uint64
+store_execute(StoreStatement *statement, Datum *values, const char *nulls,
+			  bool read_only)
+{
+	int result;
+
+	if (statement->plan == NULL)
+	{
+		SPIPlanPtr plan =
+			SPI_prepare(statement->sql, statement->nargs, statement->argtypes);
+
+		if (plan == NULL)
+			elog(ERROR, "SPI_prepare failed: %s",
+				 SPI_result_code_string(SPI_result));
+		SPI_keepplan(plan);
+		statement->plan = plan;
+	}
+	result = SPI_execute_plan(statement->plan, values, nulls, read_only, 0);
+	if (result < 0)
+		elog(ERROR, "SPI_execute_plan failed: %s",
+			 SPI_result_code_string(result));
+	return SPI_processed;
+}
+
+uint64
+store_run(StoreStatement *statement, Datum *values, const char *nulls)
+{
+	return store_execute(statement, values, nulls, false);
+}
+
+uint64
+store_run_read_only(StoreStatement *statement, Datum *values, const char *nulls)
+{
+	return store_execute(statement, values, nulls, true);
+}

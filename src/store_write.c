@@ -1,0 +1,176 @@
+/*
+ * store_write.c
+ *		The seam to the tables, for writing rows directly.
+ *
+ * Constraints and triggers of the tables are not run: what is written has been
+ * judged already.  All indexes are maintained, also those that somebody added.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+
+#include "compat.h"
+#include "store.h"
+#include "store_internal.h"
+
+static void
+store_writer_open_relations(StoreWriter *writer, const char *table)
+{
+	writer->table = table_open(store_require_relation(table), RowExclusiveLock);
+	writer->estate = CreateExecutorState();
+	writer->result = makeNode(ResultRelInfo);
+	InitResultRelInfo(writer->result, writer->table, 0, NULL, 0);
+	ExecOpenIndices(writer->result, false);
+	writer->slot = table_slot_create(writer->table, NULL);
+}
+
+void
+store_writer_close_relations(StoreWriter *writer)
+{
+	ExecDropSingleTupleTableSlot(writer->slot);
+	ExecCloseIndices(writer->result);
+	FreeExecutorState(writer->estate);
+	table_close(writer->table, NoLock);
+}
+
+void
+store_writer_open(StoreWriter *writer, const char *table)
+{
+	StoreKept *kept = store_kept_find(table, true);
+	MemoryContext before;
+
+	if (kept != NULL)
+	{
+		*writer = kept->write;
+		kept->busy = true;
+		return;
+	}
+	kept = store_kept_add(table, true);
+	before = MemoryContextSwitchTo(kept != NULL ? store_kept_context
+												: CurrentMemoryContext);
+	store_writer_open_relations(writer, table);
+	MemoryContextSwitchTo(before);
+	writer->kept = kept;
+	if (kept != NULL)
+		kept->write = *writer;
+}
+
+void
+store_writer_close(StoreWriter *writer)
+{
+	if (writer->kept == NULL)
+	{
+		store_writer_close_relations(writer);
+		return;
+	}
+	ExecClearTuple(writer->slot);
+	writer->kept->busy = false;
+}
+
+/* Make the slot an all-NULL row, to be filled and then written. */
+void
+store_writer_clear(StoreWriter *writer)
+{
+	TupleTableSlot *slot = writer->slot;
+
+	ExecClearTuple(slot);
+	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
+	memset(slot->tts_values, 0,
+		   slot->tts_tupleDescriptor->natts * sizeof(Datum));
+	ExecStoreVirtualTuple(slot);
+}
+
+void
+store_insert(StoreWriter *writer)
+{
+	table_tuple_insert(writer->table, writer->slot, GetCurrentCommandId(true),
+					   0, NULL);
+	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
+	if (writer->result->ri_NumIndices > 0)
+		list_free(compat_insert_index_tuples(writer->result, writer->slot,
+											 writer->estate, NULL, NIL));
+	ResetPerTupleExprContext(writer->estate);
+}
+
+/* The unique indexes of the table, but for its primary key. */
+static List *
+store_arbiters(StoreWriter *writer)
+{
+	List *arbiters = NIL;
+
+	for (int i = 0; i < writer->result->ri_NumIndices; i++)
+	{
+		Form_pg_index index =
+			writer->result->ri_IndexRelationDescs[i]->rd_index;
+
+		if (index->indisunique && !index->indisprimary)
+			arbiters = lappend_oid(arbiters, index->indexrelid);
+	}
+	return arbiters;
+}
+
+/*
+ * The same where a conflict rolls everything back: no need to be able to take
+ * the one row back.
+ */
+static void
+store_insert_or_retry(StoreWriter *writer, List *arbiters)
+{
+	StoreWait retry = {.kind = STORE_WAIT_RETRY};
+	bool conflict = false;
+
+	table_tuple_insert(writer->table, writer->slot, GetCurrentCommandId(true),
+					   0, NULL);
+	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
+	list_free(compat_insert_index_tuples(writer->result, writer->slot,
+										 writer->estate, &conflict, arbiters));
+	if (conflict)
+		store_refuse_to_wait(&retry);
+	ResetPerTupleExprContext(writer->estate);
+}
+
+bool
+store_insert_unless_owned(StoreWriter *writer)
+{
+	List *arbiters = store_arbiters(writer);
+	TransactionId xid;
+	bool conflict = false;
+	uint32 token;
+
+	Assert(arbiters != NIL);
+	if (store_instead != NULL)
+	{
+		store_insert_or_retry(writer, arbiters);
+		list_free(arbiters);
+		return true;
+	}
+	xid = GetCurrentTransactionId();
+	token = SpeculativeInsertionLockAcquire(xid);
+	table_tuple_insert_speculative(writer->table, writer->slot,
+								   GetCurrentCommandId(true), 0, NULL, token);
+	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
+	list_free(compat_insert_index_tuples(writer->result, writer->slot,
+										 writer->estate, &conflict, arbiters));
+	table_tuple_complete_speculative(writer->table, writer->slot, token,
+									 !conflict);
+	SpeculativeInsertionLockRelease(xid);
+
+	ResetPerTupleExprContext(writer->estate);
+	list_free(arbiters);
+	return !conflict;
+}
+
+void
+store_update(StoreWriter *writer, Store *store)
+{
+	ItemPointerData tid = store->slot->tts_tid;
+
+	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
+	compat_update_tuple(writer->result, writer->estate, &tid, writer->slot);
+	ResetPerTupleExprContext(writer->estate);
+}
