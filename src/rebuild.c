@@ -59,10 +59,10 @@ static StoreStatement count_wrong = {
 	"   FROM poll_tally.lane l WHERE l.poll_id = $1 AND l.seq > 0) AS l"
 	"   ON l.lane = t.lane WHERE t.seq IS DISTINCT FROM l.seq)"
 	" + (SELECT CASE WHEN (SELECT coalesce(sum(l.keys), 0) FROM poll_tally.lane l"
-	"    WHERE l.poll_id = $1) < (SELECT count(DISTINCT w.choice)"
-	"     FROM poll_tally.lane_count w WHERE w.poll_id = $1 AND NOT EXISTS ("
-	"      SELECT FROM poll_tally.choice c WHERE c.poll_id = $1"
-	"       AND c.choice = w.choice)) THEN 1 ELSE 0 END)",
+	"    WHERE l.poll_id = $1) < (SELECT count(DISTINCT e.choice) FROM entry n,"
+	"     poll_tally.each(n.effect) AS e WHERE NOT EXISTS (SELECT"
+	"      FROM poll_tally.choice c WHERE c.poll_id = $1"
+	"       AND c.choice = e.choice)) THEN 1 ELSE 0 END)",
 	1,
 	{INT4OID},
 	NULL};
