@@ -635,6 +635,9 @@ CREATE TABLE poll_tally.poll (
     PRIMARY KEY (poll_id),
     UNIQUE (poll)
 );
+CREATE INDEX poll_closes_at ON poll_tally.poll (closes_at)
+    WHERE closed_at IS NULL AND closes_at IS NOT NULL;
+COMMENT ON INDEX poll_tally.poll_closes_at IS 'the next deadlines, for the worker';
 COMMENT ON TABLE poll_tally.poll IS 'polls and their rules; closed_at and closes_at change under all lanes of the poll';
 
 -- src/poll.c knows the order of the columns.
@@ -1498,7 +1501,10 @@ CREATE FUNCTION poll_tally.revoke_from(role regrole) RETURNS void
     LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.revoke_from(regrole) IS 'take back all that the grant functions gave to a role';
 
--- PUBLIC gets nothing.
+-- PUBLIC gets nothing, whatever the installing role's default privileges say.
+REVOKE ALL ON SCHEMA poll_tally FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA poll_tally FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA poll_tally FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA poll_tally FROM PUBLIC;
 DO $$
 DECLARE

@@ -32,9 +32,10 @@
 /* What judging an event comes to. */
 typedef enum AcceptVerdict
 {
-	ACCEPT_DONE,  /* the receipt holds the outcome */
-	ACCEPT_GO_ON, /* nothing against the event so far */
-	ACCEPT_ANEW   /* something moved meanwhile: start over */
+	ACCEPT_DONE,      /* the receipt holds the outcome */
+	ACCEPT_GO_ON,     /* nothing against the event so far */
+	ACCEPT_ALL_LANES, /* all lanes of the poll are needed to judge */
+	ACCEPT_ANEW       /* something moved meanwhile: start over */
 } AcceptVerdict;
 
 static AcceptVerdict
@@ -166,6 +167,8 @@ accept_judge_lane(const Event *event, Poll *poll, LaneHold *hold,
 			psprintf("The poll would hold more than %d choices, "
 					 "which is poll_tally.max_keys.",
 					 settings_max_keys));
+	if (exact_lacks_lanes(poll, hold, entry->effect))
+		return ACCEPT_ALL_LANES;
 	exact_check(poll, hold, entry->effect);
 	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
 								   poll->max_count);
@@ -205,6 +208,11 @@ accept_under_lane(const Event *event, Poll *poll, LedgerEntry *entry,
 
 	if (verdict == ACCEPT_GO_ON)
 		verdict = accept_enter(event, hold, entry, receipt);
+	if (verdict == ACCEPT_ALL_LANES)
+	{
+		exact_take_lanes(poll, hold, fresh);
+		return ACCEPT_ANEW;
+	}
 	/* Nothing was written: nobody has to wait for us, whatever comes next. */
 	if (fresh &&
 		(verdict == ACCEPT_ANEW || receipt->outcome != OUTCOME_ACCEPTED))

@@ -14,7 +14,9 @@
  *
  * Two batches could take turns in rolling back.  Each try therefore holds the
  * gate, a lock of the database, shared; a batch that was disturbed takes it
- * exclusively, and is then alone with single events.
+ * exclusively, and is then alone with single events and with batches that are
+ * done.  Nobody waits for anything with the gate in hand, so waits for it are
+ * short.
  */
 #include "postgres.h"
 
@@ -42,6 +44,7 @@ typedef struct Batch
 	MemoryContext try_context;    /* of one try; reset before each */
 
 	List *polls;    /* integers: polls whose lanes are taken first, ascending */
+	List *whole;    /* integers: those of them of which all lanes are taken */
 	bool disturbed; /* did a try roll back? */
 } Batch;
 
@@ -57,6 +60,7 @@ batch_raise_refusal(const Batch *batch, int index)
 	if (batch->mode == BATCH_ALL_OR_NOTHING)
 		receipt->detail =
 			psprintf("ord %d: %s", index + 1, receipt_sentence(receipt));
+	stats_count_outcome(receipt->outcome);
 	receipt_raise_refusal(receipt);
 }
 
@@ -72,8 +76,12 @@ batch_take_lanes(const Batch *batch)
 		bool fresh;
 		char *name = poll_name(lfirst_int(cell));
 
-		if (name != NULL && poll_find(cstring_to_text(name), &poll))
-			(void) lane_acquire(poll.poll_id, poll.max_lanes, &fresh);
+		if (name == NULL || !poll_find(cstring_to_text(name), &poll) ||
+			poll.poll_id != lfirst_int(cell))
+			continue;
+		if (list_member_int(batch->whole, poll.poll_id))
+			lane_acquire_all(poll.poll_id, poll.max_lanes);
+		(void) lane_acquire(poll.poll_id, poll.max_lanes, &fresh);
 	}
 }
 
@@ -101,12 +109,12 @@ batch_judge(Batch *batch)
 	MemoryContextDelete(scratch);
 }
 
-/* One try: may wait for the gate and for lanes, in that order, and no more. */
+/* One try: may wait for lanes and for the gate, in that order, and no more. */
 static void
 batch_try(Batch *batch, StoreWait *wait)
 {
-	lane_lock_gate(batch->disturbed);
 	batch_take_lanes(batch);
+	lane_lock_gate(batch->disturbed);
 	store_wait_instead(wait);
 	store_session_begin(batch->try_context);
 	poll_remember(batch->try_context);
@@ -114,6 +122,7 @@ batch_try(Batch *batch, StoreWait *wait)
 	poll_remember(NULL);
 	store_session_end();
 	store_wait_instead(NULL);
+	lane_unlock_gate(batch->disturbed);
 }
 
 /* Remember the polls whose lanes the failed try held, and the one it lacked. */
@@ -125,6 +134,8 @@ batch_remember_polls(Batch *batch, const StoreWait *wait)
 	batch->polls = lane_list_held(batch->polls);
 	batch->polls = list_append_unique_int(batch->polls, wait->poll_id);
 	list_sort(batch->polls, list_int_cmp);
+	if (wait->all_lanes)
+		batch->whole = list_append_unique_int(batch->whole, wait->poll_id);
 	MemoryContextSwitchTo(before);
 }
 

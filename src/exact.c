@@ -55,15 +55,36 @@ exact_mark(int32 poll_id)
 	store_end_sql(&sql);
 }
 
+static bool
+exact_needs_lanes(const Poll *poll, LaneHold *hold, const Tally *effect)
+{
+	return poll->max_lanes > 1 && (poll->exact || exact_is_near(hold, effect));
+}
+
+bool
+exact_lacks_lanes(const Poll *poll, LaneHold *hold, const Tally *effect)
+{
+	return exact_needs_lanes(poll, hold, effect) &&
+		   !lane_holds_all(poll->poll_id);
+}
+
+void
+exact_take_lanes(const Poll *poll, LaneHold *hold, bool fresh)
+{
+	if (fresh)
+		pending_release_lane(hold);
+	lane_acquire_all(poll->poll_id, poll->max_lanes);
+}
+
 void
 exact_check(const Poll *poll, LaneHold *hold, const Tally *effect)
 {
 	TallyIterator it;
 	TallyEntry entry;
 
-	if (!poll->exact && (poll->max_lanes == 1 || !exact_is_near(hold, effect)))
+	if (!exact_needs_lanes(poll, hold, effect))
 		return;
-	lane_acquire_all(poll->poll_id, poll->max_lanes);
+	Assert(lane_holds_all(poll->poll_id));
 	if (!poll->exact)
 		exact_mark(poll->poll_id);
 	tally_iterate(effect, &it);

@@ -54,6 +54,15 @@ static lane_map_hash *lane_map = NULL;
 static Oid lane_table = InvalidOid; /* of the extension that they belong to */
 static dlist_head lane_list = DLIST_STATIC_INIT(lane_list);
 
+/* A poll of which all lanes are held; newest first, as above. */
+typedef struct LaneAll
+{
+	int32 poll_id;
+	int nest_level;
+} LaneAll;
+
+static List *lane_all = NIL;
+
 /* Moves on when rows that were loaded are no longer as they were. */
 static uint64 lane_generation = 1;
 
@@ -112,7 +121,7 @@ lane_lock_any(int32 poll_id, int max_lanes)
 		if (lane != home && lane_try(poll_id, lane))
 			return lane;
 	}
-	store_refuse_to_wait_for_lane(poll_id);
+	store_refuse_to_wait_for_lane(poll_id, false);
 	stats_count(STATS_LANE_WAITS);
 	home = (home >= 0 && home < max_lanes) ? home : MyProcPid % max_lanes;
 	lane_await(poll_id, home);
@@ -130,6 +139,15 @@ lane_lock_gate(bool exclusively)
 					   false);
 }
 
+void
+lane_unlock_gate(bool exclusively)
+{
+	LOCKTAG tag;
+
+	lane_locktag(&tag, 0, 0);
+	(void) LockRelease(&tag, exclusively ? ExclusiveLock : ShareLock, false);
+}
+
 List *
 lane_list_held(List *polls)
 {
@@ -142,6 +160,19 @@ lane_list_held(List *polls)
 	return polls;
 }
 
+/* What is remembered lives as long as the transaction. */
+static void
+lane_begin(void)
+{
+	if (lane_context != NULL)
+		return;
+	lane_context = AllocSetContextCreate(
+		TopTransactionContext, "poll_tally lanes", ALLOCSET_SMALL_SIZES);
+	lane_map = lane_map_create(lane_context, 8, NULL);
+	lane_table = store_relation_oid("lane");
+	dlist_init(&lane_list);
+}
+
 static LaneHold *
 lane_remember(int32 poll_id, int lane)
 {
@@ -149,14 +180,7 @@ lane_remember(int32 poll_id, int lane)
 	LaneSlot *slot;
 	bool found;
 
-	if (lane_context == NULL)
-	{
-		lane_context = AllocSetContextCreate(
-			TopTransactionContext, "poll_tally lanes", ALLOCSET_SMALL_SIZES);
-		lane_map = lane_map_create(lane_context, 8, NULL);
-		lane_table = store_relation_oid("lane");
-		dlist_init(&lane_list);
-	}
+	lane_begin();
 	hold = MemoryContextAllocZero(lane_context, sizeof(LaneHold));
 	hold->poll_id = poll_id;
 	hold->lane = lane;
@@ -230,8 +254,30 @@ lane_release_unused(LaneHold *hold)
 void
 lane_acquire_all(int32 poll_id, int max_lanes)
 {
+	MemoryContext before;
+	LaneAll *all;
+
+	store_refuse_to_wait_for_lane(poll_id, true);
 	for (int lane = 0; lane < max_lanes; lane++)
 		lane_await(poll_id, lane);
+	lane_begin();
+	before = MemoryContextSwitchTo(lane_context);
+	all = palloc(sizeof(LaneAll));
+	all->poll_id = poll_id;
+	all->nest_level = GetCurrentTransactionNestLevel();
+	lane_all = lcons(all, lane_all);
+	MemoryContextSwitchTo(before);
+}
+
+bool
+lane_holds_all(int32 poll_id)
+{
+	ListCell *cell;
+
+	foreach (cell, lane_all)
+		if (((LaneAll *) lfirst(cell))->poll_id == poll_id)
+			return true;
+	return false;
 }
 
 void
@@ -249,7 +295,7 @@ lane_await_deadline(int32 poll_id)
 	lane_locktag(&tag, poll_id, LANE_DEADLINE);
 	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 	{
-		store_refuse_to_wait_for_lane(poll_id);
+		store_refuse_to_wait_for_lane(poll_id, false);
 		(void) LockAcquire(&tag, ShareLock, false, false);
 		waited = true;
 	}
@@ -369,6 +415,7 @@ lane_at_end(void)
 	/* The context goes with the transaction's. */
 	lane_context = NULL;
 	lane_map = NULL;
+	lane_all = NIL;
 	dlist_init(&lane_list);
 }
 
@@ -377,6 +424,7 @@ void
 lane_at_subcommit(int nest_level)
 {
 	dlist_iter iter;
+	ListCell *cell;
 
 	if (lane_map == NULL)
 		return;
@@ -387,6 +435,14 @@ lane_at_subcommit(int nest_level)
 		if (hold->nest_level < nest_level)
 			break;
 		hold->nest_level = nest_level - 1;
+	}
+	foreach (cell, lane_all)
+	{
+		LaneAll *all = lfirst(cell);
+
+		if (all->nest_level < nest_level)
+			break;
+		all->nest_level = nest_level - 1;
 	}
 }
 
@@ -409,5 +465,8 @@ lane_at_subabort(int nest_level)
 			break;
 		lane_forget(hold);
 	}
+	while (lane_all != NIL &&
+		   ((LaneAll *) linitial(lane_all))->nest_level >= nest_level)
+		lane_all = list_delete_first(lane_all);
 	lane_forget_loaded();
 }

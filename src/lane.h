@@ -50,10 +50,11 @@ typedef struct LaneHold
 extern LaneHold *lane_acquire(int32 poll_id, int max_lanes, bool *fresh);
 
 /*
- * Lock the gate of batches, until the (sub)transaction ends: shared, or
- * exclusively to be alone with single events.
+ * Lock and unlock the gate of batches: shared, or exclusively to be alone with
+ * single events.
  */
 extern void lane_lock_gate(bool exclusively);
+extern void lane_unlock_gate(bool exclusively);
 
 /* Append the polls of which lanes are held to a list of integers, once each. */
 extern List *lane_list_held(List *polls);
@@ -75,6 +76,9 @@ extern LaneHold *lane_held(int32 poll_id);
  * all, nobody is writing to the poll.
  */
 extern void lane_acquire_all(int32 poll_id, int max_lanes);
+
+/* Has this transaction taken all lanes of the poll so? */
+extern bool lane_holds_all(int32 poll_id);
 
 /* The same without waiting; false, with none taken, when one is not free. */
 extern bool lane_try_all(int32 poll_id, int max_lanes);

@@ -25,6 +25,9 @@
 #include "snapshot.h"
 #include "store.h"
 
+/* How long a look that found nothing stands for the next ones. */
+#define PUBLISHER_QUIET_MS 10000
+
 /* A poll whose lanes are not free is tried again after this time. */
 #define PUBLISHER_CLOSE_RETRY_MS 200
 
@@ -43,12 +46,12 @@ static StoreStatement moved_polls = {
 	{0},
 	NULL};
 
-/* Open polls with a deadline, and in how many ms it passes. */
+/* The open polls with the next deadlines, and in how many ms each passes. */
 static StoreStatement closing_polls = {
 	"SELECT poll_id, ceil(extract(epoch FROM closes_at - clock_timestamp())"
 	"  * 1000)::bigint"
 	" FROM poll_tally.poll WHERE closed_at IS NULL AND closes_at IS NOT NULL"
-	" ORDER BY poll_id",
+	" ORDER BY closes_at, poll_id LIMIT 100",
 	0,
 	{0},
 	NULL};
@@ -94,17 +97,56 @@ publisher_come(StoreStatement *statement, MemoryContext context, long *pause_ms)
 	return polls;
 }
 
+/* Where all lanes stand, as two numbers that change when one of them moves. */
+static StoreStatement lanes_stand = {
+	"SELECT count(*), coalesce(sum(seq), 0)::bigint FROM poll_tally.lane",
+	0,
+	{0},
+	NULL};
+
+/*
+ * Has nothing moved since a look that found nothing?  Settings of polls do not
+ * show here, so the answer holds for a while only.
+ */
+static bool
+publisher_is_quiet(PublisherQuiet *quiet)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64 lanes;
+	int64 seqs;
+	bool same;
+
+	(void) store_run(&lanes_stand, NULL, NULL);
+	lanes = DatumGetInt64(publisher_value(0, 1));
+	seqs = DatumGetInt64(publisher_value(0, 2));
+	same = quiet->since != 0 && lanes == quiet->lanes && seqs == quiet->seqs &&
+		   !TimestampDifferenceExceeds(quiet->since, now, PUBLISHER_QUIET_MS);
+	if (!same)
+		quiet->since = now;
+	quiet->lanes = lanes;
+	quiet->seqs = seqs;
+	return same;
+}
+
 void
-publisher_look(PublisherWork *work)
+publisher_look(PublisherWork *work, PublisherQuiet *quiet)
 {
 	MemoryContext context = CurrentMemoryContext;
 	StoreSqlState sql;
+	long pause_ms = -1;
 
 	work->pause_ms = -1;
 	store_begin_sql(&sql);
 	work->overdue = publisher_come(&closing_polls, context, &work->pause_ms);
-	work->due = publisher_come(&moved_polls, context, &work->pause_ms);
+	if (!publisher_is_quiet(quiet))
+		work->due = publisher_come(&moved_polls, context, &pause_ms);
 	store_end_sql(&sql);
+	/* What has moved and is not due yet has to be looked at again. */
+	if (work->due != NIL || pause_ms >= 0)
+		quiet->since = 0;
+	if (pause_ms >= 0 && (work->pause_ms < 0 || pause_ms < work->pause_ms))
+		work->pause_ms = pause_ms;
+	work->waiting = pause_ms >= 0;
 	if (work->overdue != NIL &&
 		(work->pause_ms < 0 || work->pause_ms > PUBLISHER_CLOSE_RETRY_MS))
 		work->pause_ms = PUBLISHER_CLOSE_RETRY_MS;

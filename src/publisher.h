@@ -6,6 +6,7 @@
 #define POLL_TALLY_PUBLISHER_H
 
 #include "postgres.h"
+#include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 
 /* What the worker finds to do. */
@@ -15,7 +16,16 @@ typedef struct PublisherWork
 	List *overdue; /* integers: polls past their deadline, to close */
 	long
 		pause_ms; /* until the next of them is due; -1: none will be by itself */
+	bool waiting; /* has a poll moved that is not due yet? */
 } PublisherWork;
+
+/* What a look remembers for the next, to spare it work; zeroes to begin with. */
+typedef struct PublisherQuiet
+{
+	int64 lanes;
+	int64 seqs;
+	TimestampTz since; /* 0: the last look found something */
+} PublisherQuiet;
 
 /*
  * The following run in a transaction of the caller, who has no locks.  None
@@ -23,7 +33,7 @@ typedef struct PublisherWork
  */
 
 /* Look what there is to do; the lists live in the current context. */
-extern void publisher_look(PublisherWork *work);
+extern void publisher_look(PublisherWork *work, PublisherQuiet *quiet);
 
 /* Do it: all of it, or what the lists still hold. */
 extern void publisher_do(const PublisherWork *work);

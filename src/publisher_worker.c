@@ -53,6 +53,7 @@ typedef struct PublisherMemory
 	bool announced;     /* newest revisions since the start? */
 	uint64 unannounced; /* the slot's count of missed ones, when made up for */
 	bool waiting;       /* is something moved and not due yet? */
+	PublisherQuiet quiet;
 	uint64 moved;       /* of the slot, when last looked */
 	TimestampTz looked; /* when */
 	List *failing;      /* integers: polls whose failure was logged */
@@ -234,7 +235,7 @@ publisher_look_step(void *arg)
 	if (!look->may_publish)
 		return;
 	publisher_make_up();
-	publisher_look(&look->work);
+	publisher_look(&look->work, &publisher.quiet);
 }
 
 /* How long to sleep after a look that took so long. */
@@ -268,7 +269,7 @@ publisher_pass(bool *installed)
 	INSTR_TIME_SET_CURRENT(end);
 	INSTR_TIME_SUBTRACT(end, start);
 	publisher_work(&look.work);
-	publisher.waiting = look.work.pause_ms >= 0;
+	publisher.waiting = look.work.waiting;
 	return publisher_pause(&look.work, INSTR_TIME_GET_MILLISEC(end));
 }
 

@@ -35,6 +35,7 @@ typedef enum RetractVerdict
 {
 	RETRACT_DONE,
 	RETRACT_GO_ON,
+	RETRACT_ALL_LANES,
 	RETRACT_ANEW
 } RetractVerdict;
 
@@ -155,6 +156,8 @@ retract_enter(const Retraction *retraction, Poll *poll, LaneHold *hold,
 	entry->accepted_at = GetCurrentTimestamp();
 	if (!poll_is_open(poll, entry->accepted_at, receipt))
 		return RETRACT_DONE;
+	if (exact_lacks_lanes(poll, hold, entry->effect))
+		return RETRACT_ALL_LANES;
 	exact_check(poll, hold, entry->effect);
 	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
 								   poll->max_count);
@@ -181,6 +184,11 @@ retract_under_lane(const Retraction *retraction, Poll *poll, LedgerEntry *entry,
 	RetractVerdict verdict =
 		retract_enter(retraction, poll, hold, entry, receipt);
 
+	if (verdict == RETRACT_ALL_LANES)
+	{
+		exact_take_lanes(poll, hold, fresh);
+		return RETRACT_ANEW;
+	}
 	if (fresh &&
 		(verdict == RETRACT_ANEW || receipt->outcome != OUTCOME_ACCEPTED))
 		pending_release_lane(hold);

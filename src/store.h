@@ -106,6 +106,7 @@ typedef struct StoreWait
 	TransactionId xid;
 	uint32 speculative_token; /* 0: the transaction's end is meant */
 	int32 poll_id;            /* of STORE_WAIT_LANE */
+	bool all_lanes;           /* all lanes of it are needed */
 } StoreWait;
 
 /*
@@ -115,7 +116,7 @@ typedef struct StoreWait
 extern void store_wait_instead(StoreWait *wait);
 
 /* Raise that error for a lane, or return where waiting is allowed. */
-extern void store_refuse_to_wait_for_lane(int32 poll_id);
+extern void store_refuse_to_wait_for_lane(int32 poll_id, bool all_lanes);
 
 /* Wait for the owner that was in the way; a lane is for the caller to take. */
 extern void store_wait(const StoreWait *wait);

@@ -32,9 +32,10 @@ store_refuse_to_wait(const StoreWait *wait)
 }
 
 void
-store_refuse_to_wait_for_lane(int32 poll_id)
+store_refuse_to_wait_for_lane(int32 poll_id, bool all_lanes)
 {
-	StoreWait wait = {.kind = STORE_WAIT_LANE, .poll_id = poll_id};
+	StoreWait wait = {
+		.kind = STORE_WAIT_LANE, .poll_id = poll_id, .all_lanes = all_lanes};
 
 	store_refuse_to_wait(&wait);
 }

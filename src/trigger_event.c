@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "common/string.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
@@ -118,19 +119,44 @@ trigger_event_map_by_name(TriggerMapping *mapping, const char *trigger,
 	}
 }
 
+static int
+trigger_event_hint(void)
+{
+	return errhint(
+		"Write 'field=column' or 'field=''constant''', where field is "
+		"one of poll, event_id, choice, principal, votes, payload, "
+		"source, source_partition, source_offset and occurred_at.");
+}
+
 static void
 trigger_event_bad_argument(const TriggerMapping *mapping, const char *argument,
 						   const char *detail)
 {
-	ereport(
-		ERROR,
-		(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-		 errmsg("trigger \"%s\": argument \"%s\" is not understood",
-				mapping->trigger, argument),
-		 errdetail_internal("%s", detail),
-		 errhint("Write 'field=column' or 'field=''constant''', where field is "
-				 "one of poll, event_id, choice, principal, votes, payload, "
-				 "source, source_partition, source_offset and occurred_at.")));
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("trigger \"%s\": argument \"%s\" is not understood",
+						   mapping->trigger, argument),
+					errdetail_internal("%s", detail), trigger_event_hint()));
+}
+
+static bool
+trigger_event_is_given(const TriggerMapping *mapping, EventField field)
+{
+	return mapping->fields[field].attribute != 0 ||
+		   mapping->fields[field].has_constant;
+}
+
+/* No event is valid without the field, or the one that may stand for it. */
+static void
+trigger_event_require(const TriggerMapping *mapping, EventField field,
+					  EventField otherwise)
+{
+	if (trigger_event_is_given(mapping, field) ||
+		trigger_event_is_given(mapping, otherwise))
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("trigger \"%s\": no argument gives the field \"%s\"",
+						   mapping->trigger, field_names[field]),
+					trigger_event_hint()));
 }
 
 /* The text between quotes, with doubled quotes undone; NULL when malformed. */
@@ -155,6 +181,21 @@ trigger_event_unquote(const char *quoted)
 	return value;
 }
 
+static Datum
+trigger_event_integer_constant(const TriggerMapping *mapping,
+							   const char *argument, const char *value)
+{
+	char *end;
+	int integer;
+
+	errno = 0;
+	integer = strtoint(value, &end, 10);
+	if (end == value || *end != '\0' || errno != 0)
+		trigger_event_bad_argument(mapping, argument,
+								   "The constant is no integer.");
+	return Int32GetDatum(integer);
+}
+
 static void
 trigger_event_map_constant(TriggerMapping *mapping, EventField field,
 						   const char *argument, const char *quoted)
@@ -169,7 +210,8 @@ trigger_event_map_constant(TriggerMapping *mapping, EventField field,
 	if (field_is_text(field))
 		source->constant = CStringGetTextDatum(value);
 	else if (field == FIELD_SOURCE_PARTITION)
-		source->constant = DirectFunctionCall1(int4in, CStringGetDatum(value));
+		source->constant =
+			trigger_event_integer_constant(mapping, argument, value);
 	else
 		trigger_event_bad_argument(mapping, argument,
 								   "This field cannot be a constant.");
@@ -206,8 +248,7 @@ trigger_event_map_by_arguments(TriggerMapping *mapping, const Trigger *trigger,
 		EventField field = trigger_event_parse_field(mapping, argument, &value);
 		int index;
 
-		if (mapping->fields[field].attribute != 0 ||
-			mapping->fields[field].has_constant)
+		if (trigger_event_is_given(mapping, field))
 			trigger_event_bad_argument(mapping, argument,
 									   "The field is given twice.");
 		if (*value == '\'')
@@ -225,6 +266,9 @@ trigger_event_map_by_arguments(TriggerMapping *mapping, const Trigger *trigger,
 							 field_names[field], value)));
 		trigger_event_map_column(mapping, field, desc, index);
 	}
+	trigger_event_require(mapping, FIELD_POLL, FIELD_POLL);
+	trigger_event_require(mapping, FIELD_EVENT_ID, FIELD_EVENT_ID);
+	trigger_event_require(mapping, FIELD_CHOICE, FIELD_VOTES);
 }
 
 /* The value of a field in a row; false for NULL. */

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
@@ -68,7 +69,8 @@ inbox_insert(PG_FUNCTION_ARGS)
 
 	accept_judge(&event, &receipt);
 	receipt_raise_refusal(&receipt);
-	return PointerGetDatum(data->tg_trigtuple);
+	/* The server frees the row that it made only when another one comes back. */
+	return PointerGetDatum(heap_copytuple(data->tg_trigtuple));
 }
 
 /* The next rows as events, max_batch at the most; returns how many. */
@@ -95,7 +97,7 @@ accept_rows_in_batches(const TriggerMapping *mapping, Tuplestorestate *rows,
 	TupleTableSlot *row = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
 	MemoryContext context = AllocSetContextCreate(
 		CurrentMemoryContext, "poll_tally accept_rows", ALLOCSET_DEFAULT_SIZES);
-	int limit = settings_max_batch;
+	int limit = (int) Min(tuplestore_tuple_count(rows) + 1, settings_max_batch);
 	int count;
 
 	do

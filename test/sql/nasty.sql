@@ -1,6 +1,10 @@
 -- Bad input: 300 nasty strings for every text argument of every function (found in the catalog, so that a new function
 -- is met too), then arrays, votes and JSON of every bad kind. Each call ends in an outcome or an SQLSTATE, never in
--- XX000 and never in a crash. Calls are taken back, one by one.
+-- XX000 and never in a crash. Calls are taken back, one by one. In a database of its own, since ids are
+-- unique in a database.
+\set home :DBNAME
+CREATE DATABASE regress_poll_tally_nasty ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;
+\c regress_poll_tally_nasty
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS poll_tally;
 RESET client_min_messages;
@@ -220,3 +224,6 @@ SET search_path = poll_tally, public;
 SELECT count(*) AS events FROM events WHERE poll = 'nasty';
 SELECT check_name, ok FROM verify_poll('nasty') UNION ALL SELECT check_name, ok FROM verify_poll('nasty-counter');
 SELECT count(*) AS polls FROM polls WHERE poll LIKE 'nasty%';
+
+\c :home
+DROP DATABASE regress_poll_tally_nasty;

@@ -1,5 +1,9 @@
 -- The rules of a poll from opening to the last event: modes, weights, choices, keys, rolls, limits, alter_poll, retracting,
--- accept_json, statistics, and repair after damage done on purpose.
+-- accept_json, statistics, and repair after damage done on purpose. In a database of its own, since ids are
+-- unique in a database.
+\set home :DBNAME
+CREATE DATABASE regress_poll_tally_rules ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;
+\c regress_poll_tally_rules
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS poll_tally;
 RESET client_min_messages;
@@ -493,3 +497,6 @@ SELECT outcome FROM accept_event('prepared', 'prepared-2', 'b');
 COMMIT PREPARED 'rules "prepared"';
 SELECT counts, final FROM close_poll('prepared');
 SELECT t.* FROM pg_temp.told('prepared') AS t;
+
+\c :home
+DROP DATABASE regress_poll_tally_rules;
