@@ -17,8 +17,7 @@
 #define POLL_NARROW_BYTES 1000
 
 /* Raise 22023 for an argument, with a sentence that says why. */
-extern void poll_admin_refuse(const char *argument, const char *detail)
-	pg_attribute_noreturn();
+extern void poll_admin_refuse(const char *argument, const char *detail);
 
 /* Raise 22023 unless an argument, or each element, is an identifier; of a noun. */
 extern void poll_admin_require_ident(const char *argument, const char *noun,

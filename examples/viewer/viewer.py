@@ -83,7 +83,7 @@ def run(dsn, poll):
             connection = psycopg2.connect(dsn)
             viewer.ask = lambda *known: snapshot(connection, *known)
             watch(connection, viewer, show)
-        except psycopg2.OperationalError:
+        except (psycopg2.OperationalError, psycopg2.InterfaceError):
             time.sleep(RETRY_S)
 
 

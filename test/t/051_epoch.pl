@@ -237,7 +237,8 @@ $upgraded->init;
 $upgraded->append_conf('postgresql.conf', "fsync = off\nallow_in_place_tablespaces = on\n");
 # In-place tablespaces are for tests, and pg_upgrade does not know them.
 $second->start;
-$second->safe_psql('postgres', 'ALTER DATABASE renamed SET TABLESPACE pg_default; DROP TABLESPACE elsewhere');
+$second->safe_psql('postgres', 'DROP DATABASE copy; ALTER DATABASE renamed SET TABLESPACE pg_default;'
+	  . ' DROP TABLESPACE elsewhere');
 $second->stop;
 my $bin = `${\($ENV{PG_CONFIG} // 'pg_config')} --bindir` =~ s/\n//r;
 chdir $folder;
