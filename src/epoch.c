@@ -72,9 +72,9 @@ epoch_of_poll(int32 poll_id)
 	appendStringInfo(&input, UINT64_FORMAT "/%u/%u/%u/%d/%s",
 					 GetSystemIdentifier(), epoch_timeline(), MyDatabaseId,
 					 store_relation_oid("poll"), poll_id, epoch_salt());
-	return psprintf(
-		"%016" INT64_MODIFIER "x",
-		hash_bytes_extended((const unsigned char *) input.data, input.len, 0));
+	return psprintf("%016llx",
+					(unsigned long long) hash_bytes_extended(
+						(const unsigned char *) input.data, input.len, 0));
 }
 
 /* epoch_of(poll_id integer) RETURNS text */

@@ -38,7 +38,7 @@
 /* The shortest, so that a busy poll does not keep the worker busy; and a look
  * may not take more than this share of the time. */
 #define PUBLISHER_MIN_PAUSE_MS 20
-#define PUBLISHER_LOOK_SHARE 20
+#define PUBLISHER_LOOK_SHARE 10
 
 /* How long a database whose extension is announced is waited for. */
 #define PUBLISHER_LOOK_MS 10000
