@@ -839,12 +839,7 @@ END;
 COMMENT ON FUNCTION poll_tally.counts_of(integer) IS 'the running counts of a poll by its number, over all lanes';
 
 CREATE FUNCTION poll_tally.total_if_fits(counts poll_tally.tally) RETURNS bigint
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-BEGIN ATOMIC
-    SELECT CASE WHEN t.total BETWEEN -9223372036854775808 AND 9223372036854775807
-                THEN t.total::bigint END
-    FROM (SELECT coalesce(sum(e.count), 0) FROM poll_tally.each(total_if_fits.counts) AS e) AS t (total);
-END;
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'tally_total_if_fits';
 COMMENT ON FUNCTION poll_tally.total_if_fits(poll_tally.tally) IS 'total of all counts; NULL when it does not fit into bigint';
 
 CREATE VIEW poll_tally.poll_key WITH (security_barrier) AS
@@ -1252,33 +1247,29 @@ END;
 COMMENT ON FUNCTION poll_tally.snapshot(text, text, bigint)
     IS 'the newest snapshot of a poll; no row when the caller, who gives what it has, has it already';
 
-CREATE FUNCTION poll_tally.message_of(poll_id integer) RETURNS jsonb
-    LANGUAGE sql STABLE PARALLEL RESTRICTED
-BEGIN ATOMIC
-    SELECT CASE WHEN octet_length(q.message::text) <= 7999 THEN q.message
-                ELSE jsonb_set(q.message, '{counts}', 'null') END
-    FROM (SELECT jsonb_build_object(
-                     'pollId', p.poll, 'epoch', poll_tally.epoch_of(p.poll_id),
-                     'revision', s.revision, 'includedPosition', s.included_position,
-                     'publishedAt', to_char(s.published_at AT TIME ZONE 'UTC',
-                                            'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-                     'counts', CASE WHEN p.notify <> 'pointer' AND s.counts IS NOT NULL
-                         THEN coalesce((SELECT jsonb_object_agg(c.choice, 0)
-                                        FROM poll_tally.choice AS c WHERE c.poll_id = p.poll_id),
-                                       '{}') || s.counts::jsonb END,
-                     'final', s.final) AS message
-          FROM poll_tally.poll AS p
-          JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id
-          JOIN poll_tally.snapshot AS s ON s.poll_id = b.poll_id AND s.revision = b.revision
-          WHERE p.poll_id = message_of.poll_id) AS q;
-END;
-COMMENT ON FUNCTION poll_tally.message_of(integer) IS 'the message of a poll''s newest snapshot, by the poll''s number';
+CREATE VIEW poll_tally.message WITH (security_barrier) AS
+SELECT q.poll_id, q.poll,
+       CASE WHEN octet_length(q.message::text) <= 7999 THEN q.message
+            ELSE jsonb_set(q.message, '{counts}', 'null') END AS message
+FROM (SELECT p.poll_id, p.poll::text AS poll, jsonb_build_object(
+                 'pollId', p.poll, 'epoch', poll_tally.epoch_of(p.poll_id),
+                 'revision', s.revision, 'includedPosition', s.included_position,
+                 'publishedAt', to_char(s.published_at AT TIME ZONE 'UTC',
+                                        'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+                 'counts', CASE WHEN p.notify <> 'pointer' AND s.counts IS NOT NULL
+                     THEN coalesce((SELECT jsonb_object_agg(c.choice, 0)
+                                    FROM poll_tally.choice AS c WHERE c.poll_id = p.poll_id),
+                                   '{}') || s.counts::jsonb END,
+                 'final', s.final) AS message
+      FROM poll_tally.poll AS p
+      JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id
+      JOIN poll_tally.snapshot AS s ON s.poll_id = b.poll_id AND s.revision = b.revision) AS q;
+COMMENT ON VIEW poll_tally.message IS 'what NOTIFY carries for the newest snapshot of each poll';
 
 CREATE FUNCTION poll_tally.snapshot_message(poll text) RETURNS jsonb
     LANGUAGE sql STABLE SECURITY DEFINER PARALLEL RESTRICTED
 BEGIN ATOMIC
-    SELECT poll_tally.message_of(p.poll_id)
-    FROM poll_tally.poll AS p WHERE p.poll = snapshot_message.poll;
+    SELECT m.message FROM poll_tally.message AS m WHERE m.poll = snapshot_message.poll;
 END;
 COMMENT ON FUNCTION poll_tally.snapshot_message(text) IS 'the message that NOTIFY carries for the newest snapshot of a poll';
 

@@ -87,21 +87,37 @@ snapshot_try_lock(int32 poll_id)
 /*
  * $2: the final snapshot.  $3: publish whether or not the frontier moved.
  * $4: it will be announced.
+ *
+ * Set-based, since a pass may publish thousands of polls.  The functions are
+ * called for the few that have gaps among their lanes, or counts in rows of
+ * their own.
  */
 static StoreStatement publish_snapshots = {
-	"WITH inserted AS ("
+	"WITH lanes AS ("
+	" SELECT l.poll_id, count(*) AS lanes, max(l.lane) AS last,"
+	"  sum(l.seq)::bigint AS position, array_agg(l.seq ORDER BY l.lane) AS seqs,"
+	"  poll_tally.sum(l.counts) AS counts"
+	" FROM poll_tally.lane l WHERE l.poll_id = ANY ($1) GROUP BY l.poll_id),"
+	" counted AS ("
+	" SELECT b.poll_id, b.revision + 1 AS revision,"
+	"  coalesce(l.position, 0) AS position,"
+	"  CASE WHEN l.lanes = l.last + 1 THEN l.seqs"
+	"   ELSE poll_tally.frontier_of(b.poll_id) END AS frontier,"
+	"  CASE WHEN NOT EXISTS (SELECT FROM poll_tally.lane_count w"
+	"     WHERE w.poll_id = b.poll_id) AND NOT EXISTS (SELECT"
+	"     FROM poll_tally.choice c WHERE c.poll_id = b.poll_id OFFSET 1000)"
+	"   THEN coalesce(l.counts, '{}')"
+	"   WHEN NOT poll_tally.is_wide(b.poll_id)"
+	"   THEN poll_tally.counts_of(b.poll_id) END AS counts"
+	" FROM poll_tally.publication b LEFT JOIN lanes l ON l.poll_id = b.poll_id"
+	" WHERE b.poll_id = ANY ($1)"
+	"  AND ($3 OR coalesce(l.position, 0) > b.included_position)),"
+	" inserted AS ("
 	" INSERT INTO poll_tally.snapshot (poll_id, revision, included_position,"
 	"  frontier, counts, total, published_at, final)"
-	" SELECT b.poll_id, b.revision + 1, m.position, m.frontier, c.counts,"
+	" SELECT c.poll_id, c.revision, c.position, c.frontier, c.counts,"
 	"  poll_tally.total_if_fits(c.counts), clock_timestamp(), $2"
-	" FROM poll_tally.publication b"
-	" CROSS JOIN LATERAL (SELECT f.frontier,"
-	"  (SELECT coalesce(sum(seq), 0)::bigint FROM unnest(f.frontier) AS u (seq))"
-	"  FROM (SELECT poll_tally.frontier_of(b.poll_id)) AS f (frontier))"
-	"  AS m (frontier, position)"
-	" CROSS JOIN LATERAL (SELECT CASE WHEN NOT poll_tally.is_wide(b.poll_id)"
-	"  THEN poll_tally.counts_of(b.poll_id) END) AS c (counts)"
-	" WHERE b.poll_id = ANY ($1) AND ($3 OR m.position > b.included_position)"
+	" FROM counted c"
 	" RETURNING poll_id, revision, included_position, frontier, published_at,"
 	"  final)"
 	" UPDATE poll_tally.publication AS b SET revision = i.revision,"
@@ -116,13 +132,10 @@ static StoreStatement publish_snapshots = {
 
 /* A message on the channel of each poll and on the one of all polls. */
 static StoreStatement announce = {
-	"SELECT pg_notify('poll_tally', m.message),"
-	" pg_notify(poll_tally.channel(p.poll), m.message)"
-	" FROM unnest($1) AS u (poll_id)"
-	" JOIN poll_tally.poll p USING (poll_id)"
-	" CROSS JOIN LATERAL (SELECT poll_tally.message_of(p.poll_id)::text)"
-	"  AS m (message)"
-	" ORDER BY p.poll_id",
+	"SELECT pg_notify('poll_tally', m.message::text),"
+	" pg_notify(poll_tally.channel(m.poll), m.message::text)"
+	" FROM poll_tally.message m WHERE m.poll_id = ANY ($1)"
+	" ORDER BY m.poll_id",
 	1,
 	{INT4ARRAYOID},
 	NULL};

@@ -34,6 +34,7 @@ PG_FUNCTION_INFO_V1(tally_gt);
 PG_FUNCTION_INFO_V1(tally_hash);
 PG_FUNCTION_INFO_V1(tally_hash_extended);
 PG_FUNCTION_INFO_V1(tally_total);
+PG_FUNCTION_INFO_V1(tally_total_if_fits);
 PG_FUNCTION_INFO_V1(tally_each);
 PG_FUNCTION_INFO_V1(tally_make);
 
@@ -69,22 +70,40 @@ tally_get_sql(PG_FUNCTION_ARGS)
 }
 
 /* The sum of all counts; only one that is itself outside bigint raises. */
-Datum
-tally_total(PG_FUNCTION_ARGS)
+/* The sum of all counts; false when it does not fit into bigint. */
+static bool
+tally_sum_counts(const Tally *tally, int64 *sum)
 {
 	TallyTotal total = tally_total_of(0);
 	TallyIterator it;
 	TallyEntry entry;
-	int64 result;
 
-	tally_iterate(PG_GETARG_TALLY(0), &it);
+	tally_iterate(tally, &it);
 	while (tally_next(&it, &entry))
 		tally_total_add(&total, tally_total_of(entry.count));
-	if (!tally_total_fits(total, &result))
+	return tally_total_fits(total, sum);
+}
+
+Datum
+tally_total(PG_FUNCTION_ARGS)
+{
+	int64 result;
+
+	if (!tally_sum_counts(PG_GETARG_TALLY(0), &result))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("total out of range"),
 				 errdetail("The sum of all counts does not fit into bigint.")));
+	PG_RETURN_INT64(result);
+}
+
+Datum
+tally_total_if_fits(PG_FUNCTION_ARGS)
+{
+	int64 result;
+
+	if (!tally_sum_counts(PG_GETARG_TALLY(0), &result))
+		PG_RETURN_NULL();
 	PG_RETURN_INT64(result);
 }
 

@@ -124,7 +124,7 @@ INSERT INTO internal SELECT unnest(string_to_array(
     ' tally_to_jsonb tally_from_jsonb tally_to_json position_in position_out position_recv position_send position_eq'
     ' position_ne position_lt position_le position_ge position_gt position_compare position_hash position_hash_extended'
     ' make_position library_version ledger_guard inbox_insert pending_count pending_counts pending_entries frontier_of'
-    ' counts_of is_wide epoch_of message_of stats_counters blocker_rows pending_lane publisher_counts total_if_fits'
+    ' counts_of is_wide epoch_of stats_counters blocker_rows pending_lane publisher_counts total_if_fits'
     ' worker_rows', ' '));
 
 CREATE TEMP VIEW function AS
