@@ -1168,29 +1168,29 @@ COMMENT ON FUNCTION poll_tally.source_position(text, integer)
     IS 'where a consumer resumes in its source; NULL when nothing is stored';
 
 -- Each lane gives as many as the others, until max_events are found, so that a
--- busy lane does not starve them.
+-- busy lane does not starve them.  Seqs have no gaps, so a range of them needs no
+-- ORDER BY; one by "position" could not be restored by pg_upgrade, which makes
+-- functions before operator classes.
 CREATE FUNCTION poll_tally.events_after(poll text, frontier bigint[] DEFAULT NULL,
     max_events integer DEFAULT 1000)
     RETURNS SETOF poll_tally.events LANGUAGE sql STABLE SECURITY DEFINER PARALLEL SAFE
 BEGIN ATOMIC
     WITH found AS (
-        SELECT e.*, row_number() OVER (PARTITION BY n.lane ORDER BY e."position") AS nth,
-               p.poll
+        SELECT e.*, p.poll, poll_tally.seq(e."position") - f.seq AS nth
         FROM poll_tally.poll AS p
         CROSS JOIN LATERAL generate_series(0, p.max_lanes - 1) AS n (lane)
         CROSS JOIN LATERAL (
-            SELECT l.* FROM poll_tally.ledger AS l
-            WHERE l.poll_id = p.poll_id
-              AND l."position" > poll_tally.make_position(n.lane,
-                      coalesce(events_after.frontier[n.lane + 1], 0))
-              AND l."position" < poll_tally.make_position(n.lane + 1, 0)
-            ORDER BY l."position"
-            LIMIT greatest(events_after.max_events, 0)
-        ) AS e
+            SELECT greatest(coalesce(events_after.frontier[n.lane + 1], 0), 0)
+        ) AS f (seq)
+        JOIN poll_tally.ledger AS e ON e.poll_id = p.poll_id
+            AND e."position" > poll_tally.make_position(n.lane, least(f.seq, 281474976710655))
+            AND e."position" <= poll_tally.make_position(n.lane,
+                    least(f.seq + greatest(events_after.max_events, 0), 281474976710655))
         WHERE p.poll = events_after.poll
     ), chosen AS (
-        SELECT f.* FROM found AS f
-        ORDER BY f.nth, f."position" LIMIT greatest(events_after.max_events, 0)
+        SELECT c.*, poll_tally.lane(c."position") AS lane FROM found AS c
+        ORDER BY c.nth, poll_tally.lane(c."position")
+        LIMIT greatest(events_after.max_events, 0)
     )
     SELECT c.poll::text, c.event_id::text,
            CASE WHEN c.retracts IS NULL THEN 'event' ELSE 'retraction' END,
@@ -1198,7 +1198,7 @@ BEGIN ATOMIC
            c.votes, coalesce(c.effect, c.votes), c.payload, c."position",
            c.source::text, c.source_partition, c.source_offset, c.occurred_at,
            c.accepted_at, c.retracts::text
-    FROM chosen AS c ORDER BY c."position";
+    FROM chosen AS c ORDER BY c.lane, c.nth;
 END;
 COMMENT ON FUNCTION poll_tally.events_after(text, bigint[], integer)
     IS 'ledger entries behind a frontier, lane by lane, each in seq order; none ever appears behind a frontier that was read';
@@ -1378,6 +1378,7 @@ BEGIN ATOMIC
     LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.objsubid = 7 AND l.granted
       AND l.classid::bigint > 0
+      AND l.pid IS DISTINCT FROM (SELECT w.pid FROM poll_tally.publisher_counts() AS w)
       AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
 END;
 COMMENT ON FUNCTION poll_tally.blocker_rows() IS 'who holds which lane in this database; for the view blockers';

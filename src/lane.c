@@ -21,13 +21,12 @@
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/syscache.h"
 
 #include "lane.h"
 #include "stats.h"
 #include "store.h"
-
-/* Behind the numbers of lanes: the lock of a poll's deadline. */
-#define LANE_DEADLINE LANE_MAX
 
 typedef struct LaneSlot
 {
@@ -77,30 +76,55 @@ static struct
 	int lane;
 } lane_hints[LANE_HINTS];
 
-static void
+void
 lane_locktag(LOCKTAG *tag, int32 poll_id, int lane)
 {
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) poll_id, (uint32) lane,
 						 LANE_LOCK_CLASS);
 }
 
+/*
+ * Lock or unlock for the subtransaction, not for the portal that happens to run:
+ * a cursor that fails in a savepoint after it was opened has all its locks
+ * released with the savepoint, also those that it took before.
+ */
 static bool
-lane_try(int32 poll_id, int lane)
+lane_lock(int32 poll_id, int lane, bool wait)
 {
+	ResourceOwner owner = CurrentResourceOwner;
+	LockAcquireResult result;
 	LOCKTAG tag;
 
 	lane_locktag(&tag, poll_id, lane);
-	return LockAcquire(&tag, ExclusiveLock, false, true) !=
-		   LOCKACQUIRE_NOT_AVAIL;
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	/* After an error, the abort sets the owner anew. */
+	result = LockAcquire(&tag, ExclusiveLock, false, !wait);
+	CurrentResourceOwner = owner;
+	return result != LOCKACQUIRE_NOT_AVAIL;
+}
+
+static void
+lane_unlock(int32 poll_id, int lane)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	LOCKTAG tag;
+
+	lane_locktag(&tag, poll_id, lane);
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockRelease(&tag, ExclusiveLock, false);
+	CurrentResourceOwner = owner;
+}
+
+static bool
+lane_try(int32 poll_id, int lane)
+{
+	return lane_lock(poll_id, lane, false);
 }
 
 static void
 lane_await(int32 poll_id, int lane)
 {
-	LOCKTAG tag;
-
-	lane_locktag(&tag, poll_id, lane);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	(void) lane_lock(poll_id, lane, true);
 }
 
 /*
@@ -126,26 +150,6 @@ lane_lock_any(int32 poll_id, int max_lanes)
 	home = (home >= 0 && home < max_lanes) ? home : MyProcPid % max_lanes;
 	lane_await(poll_id, home);
 	return home;
-}
-
-void
-lane_lock_gate(bool exclusively)
-{
-	LOCKTAG tag;
-
-	/* No poll has the number 0. */
-	lane_locktag(&tag, 0, 0);
-	(void) LockAcquire(&tag, exclusively ? ExclusiveLock : ShareLock, false,
-					   false);
-}
-
-void
-lane_unlock_gate(bool exclusively)
-{
-	LOCKTAG tag;
-
-	lane_locktag(&tag, 0, 0);
-	(void) LockRelease(&tag, exclusively ? ExclusiveLock : ShareLock, false);
 }
 
 List *
@@ -201,6 +205,18 @@ lane_holds_are_current(void)
 	return lane_map == NULL || lane_table == store_relation_oid("lane");
 }
 
+bool
+lane_holds_are_dropped(void)
+{
+	if (lane_holds_are_current())
+		return false;
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(lane_table)))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("the tables of poll_tally were renamed while "
+							   "this transaction counted events")));
+	return true;
+}
+
 LaneHold *
 lane_held(int32 poll_id)
 {
@@ -243,12 +259,12 @@ lane_forget(LaneHold *hold)
 void
 lane_release_unused(LaneHold *hold)
 {
-	LOCKTAG tag;
+	int32 poll_id = hold->poll_id;
+	int lane = hold->lane;
 
 	Assert(hold->nest_level == GetCurrentTransactionNestLevel());
-	lane_locktag(&tag, hold->poll_id, hold->lane);
 	lane_forget(hold);
-	(void) LockRelease(&tag, ExclusiveLock, false);
+	lane_unlock(poll_id, lane);
 }
 
 void
@@ -281,38 +297,10 @@ lane_holds_all(int32 poll_id)
 }
 
 void
-lane_lock_deadline(int32 poll_id)
-{
-	lane_await(poll_id, LANE_DEADLINE);
-}
-
-bool
-lane_await_deadline(int32 poll_id)
-{
-	LOCKTAG tag;
-	bool waited = false;
-
-	lane_locktag(&tag, poll_id, LANE_DEADLINE);
-	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-	{
-		store_refuse_to_wait_for_lane(poll_id, false);
-		(void) LockAcquire(&tag, ShareLock, false, false);
-		waited = true;
-	}
-	(void) LockRelease(&tag, ShareLock, false);
-	return waited;
-}
-
-void
 lane_release_all(int32 poll_id, int max_lanes)
 {
-	LOCKTAG tag;
-
 	while (--max_lanes >= 0)
-	{
-		lane_locktag(&tag, poll_id, max_lanes);
-		(void) LockRelease(&tag, ExclusiveLock, false);
-	}
+		lane_unlock(poll_id, max_lanes);
 }
 
 bool

@@ -12,6 +12,7 @@
 #include "postgres.h"
 #include "lib/ilist.h"
 #include "nodes/pg_list.h"
+#include "storage/lock.h"
 
 #include "tally_type.h"
 
@@ -28,6 +29,9 @@ enum LaneColumn
 	LANE_SEQ,
 	LANE_COUNTS
 };
+
+/* The tag of a lane's lock. */
+extern void lane_locktag(LOCKTAG *tag, int32 poll_id, int lane);
 
 /* A lane that this transaction holds. */
 typedef struct LaneHold
@@ -67,6 +71,12 @@ extern void lane_release_unused(LaneHold *hold);
  * been dropped and created anew by this very transaction.
  */
 extern bool lane_holds_are_current(void);
+
+/*
+ * Have the tables been dropped since?  Raises 55000 when they are there and only
+ * not found by their names: what was counted may not be lost silently.
+ */
+extern bool lane_holds_are_dropped(void);
 
 /* The lane held of a poll, or NULL. */
 extern LaneHold *lane_held(int32 poll_id);

@@ -312,6 +312,7 @@ launcher_pass(void)
 		launcher_reap(served);
 	}
 	launcher_read_databases();
+	shared_free_slots();
 	launcher_forget_gone();
 	pause = launcher_start_missing();
 	worker_report(&shared_get()->launcher, WORKER_IDLE);

@@ -322,6 +322,11 @@ ledger_form(TupleTableSlot *slot, const LedgerEntry *entry)
 					   BoolGetDatum(entry->may_respond_again));
 }
 
+/* The indexes whose owners are looked up in judging anew. */
+static const char *const ledger_arbiters[] = {
+	"ledger_event_id_key", "ledger_principal_key", "ledger_source_key",
+	"ledger_retracts_key", NULL};
+
 bool
 ledger_insert(const LedgerEntry *entry, const Event *event)
 {
@@ -333,7 +338,7 @@ ledger_insert(const LedgerEntry *entry, const Event *event)
 	ledger_form(writer.slot, entry);
 	if (event != NULL)
 		ledger_set_event(writer.slot, event);
-	inserted = store_insert_unless_owned(&writer);
+	inserted = store_insert_unless_owned(&writer, ledger_arbiters);
 	store_writer_close(&writer);
 	return inserted;
 }

@@ -235,7 +235,7 @@ pending_do_flush(bool remember)
 	MemoryContext before;
 
 	/* The extension may have been dropped by this very transaction. */
-	if (pending_top == NULL || !lane_holds_are_current())
+	if (pending_top == NULL || lane_holds_are_dropped())
 		return;
 	context = AllocSetContextCreate(CurrentMemoryContext, "poll_tally flush",
 									ALLOCSET_DEFAULT_SIZES);

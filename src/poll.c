@@ -311,13 +311,23 @@ poll_form_problem(const Poll *poll, const Event *event, TimestampTz now)
 static bool
 poll_has_choice(int32 poll_id, LaneHold *hold, const TallyEntry *entry)
 {
+	CountEntry *row = NULL;
 	bool narrow;
 
 	if (hold != NULL)
-		return lane_rows_find(hold,
-							  count_key(poll_id, entry->choice, entry->length))
-			->known;
-	return choice_find(poll_id, entry->choice, entry->length, &narrow);
+		row = lane_rows_find(hold,
+							 count_key(poll_id, entry->choice, entry->length));
+	if (row != NULL && row->known)
+		return true;
+	if (!choice_find(poll_id, entry->choice, entry->length, &narrow))
+		return false;
+	/* It was added since the row was looked up; nothing is counted of it. */
+	if (row != NULL)
+	{
+		row->known = true;
+		row->narrow = narrow;
+	}
+	return true;
 }
 
 /* Row 10: every choice of the votes has to be in the poll. */

@@ -42,6 +42,8 @@ poll_admin_require_ident(const char *argument, const char *noun,
 		poll_admin_refuse(argument, problem);
 }
 
+#define POLL_MAX_PUBLISH_YEARS 1000
+
 void
 poll_admin_check_interval(const Interval *every)
 {
@@ -49,6 +51,13 @@ poll_admin_check_interval(const Interval *every)
 		(every->month == 0 && every->day == 0 && every->time == 0))
 		poll_admin_refuse("publish_every",
 						  "It must be above 0, with no negative part.");
+	/* Far from where adding it to a time fails, for all polls of a look. */
+	if (every->month > POLL_MAX_PUBLISH_YEARS * MONTHS_PER_YEAR ||
+		every->day > POLL_MAX_PUBLISH_YEARS * 366 ||
+		every->time > POLL_MAX_PUBLISH_YEARS * 366 * USECS_PER_DAY)
+		poll_admin_refuse(
+			"publish_every",
+			psprintf("It must not be above %d years.", POLL_MAX_PUBLISH_YEARS));
 }
 
 void
@@ -100,7 +109,10 @@ poll_admin_require_read_committed(const char *function)
 static StoreStatement insert_choice = {
 	"INSERT INTO poll_tally.choice (poll_id, ord, narrow, choice, label)"
 	" SELECT $1, coalesce(max(c.ord), 0) + 1,"
-	"        coalesce(sum(length(c.choice) + 9), 0) + length($2) + 9 <= $4,"
+	/* Lanes may have counted a key in rows of its own, or be about to. */
+	"        NOT (SELECT p.open_choices FROM poll_tally.poll p"
+	"             WHERE p.poll_id = $1)"
+	"        AND coalesce(sum(length(c.choice) + 9), 0) + length($2) + 9 <= $4,"
 	"        $2, $3"
 	" FROM poll_tally.choice c WHERE c.poll_id = $1"
 	" ON CONFLICT (poll_id, choice) DO NOTHING",

@@ -59,11 +59,13 @@ poll_tally_at_subxact_event(SubXactEvent event, SubTransactionId self,
 	{
 		pending_at_subcommit(nest_level);
 		lane_at_subcommit(nest_level);
+		snapshot_at_subcommit(nest_level);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
 		pending_at_subabort(nest_level);
 		lane_at_subabort(nest_level);
+		snapshot_at_subabort(nest_level);
 	}
 }
 

@@ -187,7 +187,23 @@ publisher_publish_due(const List *due)
 		(void) snapshot_publish(publisher_array(locked));
 }
 
-/* Close a poll past its deadline, if its lanes and its row are free at once. */
+/* An open transaction that changes the poll or its roll has the row locked. */
+static StoreStatement try_lock_poll = {
+	"SELECT FROM poll_tally.poll WHERE poll_id = $1"
+	" FOR NO KEY UPDATE SKIP LOCKED",
+	1,
+	{INT4OID},
+	NULL};
+
+static bool
+publisher_try_lock_poll(int32 poll_id)
+{
+	Datum values[] = {Int32GetDatum(poll_id)};
+
+	return store_run(&try_lock_poll, values, NULL) == 1;
+}
+
+/* Close a poll past its deadline, if its lanes and its rows are free at once. */
 static void
 publisher_close(int32 poll_id)
 {
@@ -200,7 +216,8 @@ publisher_close(int32 poll_id)
 		return;
 	/* The deadline may have been put off while we took the lanes. */
 	if (!poll_find(cstring_to_text(name), &poll) || poll.closed ||
-		GetCurrentTimestamp() < poll.closes_at || !snapshot_try_lock(poll_id))
+		GetCurrentTimestamp() < poll.closes_at || !snapshot_try_lock(poll_id) ||
+		!publisher_try_lock_poll(poll_id))
 		lane_release_all(poll_id, poll.max_lanes);
 	else
 		poll_close_under_lanes(poll_id);

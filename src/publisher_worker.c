@@ -46,6 +46,9 @@
 /* How long a database is served before the next, where slots are short. */
 #define PUBLISHER_TURN_MS 1000
 
+/* In place of a poll's number: all polls of a pass, each tried alone if it fails. */
+#define PUBLISHER_TOGETHER (-1)
+
 /* What passes remember; all of it may be lost. */
 typedef struct PublisherMemory
 {
@@ -77,7 +80,8 @@ publisher_note_error(int32 poll_id)
 	/* The NOTIFY queue is full: the next try commits without. */
 	if (error->sqlerrcode == ERRCODE_PROGRAM_LIMIT_EXCEEDED)
 		snapshot_hold_notify();
-	if (!list_member_int(publisher.failing, poll_id))
+	if (poll_id != PUBLISHER_TOGETHER &&
+		!list_member_int(publisher.failing, poll_id))
 	{
 		publisher.failing = lappend_int(publisher.failing, poll_id);
 		ereport(
@@ -112,7 +116,7 @@ publisher_end(void)
 }
 
 /*
- * One transaction of work.  poll_id is for messages: 0 for more than one.
+ * One transaction of work.  poll_id is for messages: 0 for none.
  * Returns false, with the transaction rolled back and the error noted, when it
  * failed; a request to stop is no failure and is raised.
  */
@@ -195,7 +199,8 @@ publisher_work(const PublisherWork *work)
 	worker_report(&publisher.slot->publisher, WORKER_BUSY);
 	publisher.slot->publisher.attempts++;
 	done = together && publisher.failing == NIL &&
-		   publisher_try(publisher_step, unconstify(PublisherWork *, work), 0);
+		   publisher_try(publisher_step, unconstify(PublisherWork *, work),
+						 PUBLISHER_TOGETHER);
 	if (!done)
 		done = publisher_try_each(work);
 	if (!done)

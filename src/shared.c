@@ -63,23 +63,6 @@ shared_get(void)
 	return shared;
 }
 
-/* The slot of a database that is gone can be had by another. */
-static bool
-shared_is_free(const SharedSlot *slot)
-{
-	char *name;
-
-	if (!OidIsValid(slot->database))
-		return true;
-	if (!IsTransactionState())
-		return false;
-	name = get_database_name(slot->database);
-	if (name == NULL)
-		return true;
-	pfree(name);
-	return false;
-}
-
 /* Make a slot a database's own. */
 static void
 shared_take_slot(SharedSlot *slot, Oid database)
@@ -103,12 +86,34 @@ shared_find_slot(Oid database)
 		if (shared->slots[i].database == database)
 			return &shared->slots[i];
 	for (int i = 0; i < SHARED_DATABASES; i++)
-		if (shared_is_free(&shared->slots[i]))
+		if (!OidIsValid(shared->slots[i].database))
 		{
 			shared_take_slot(&shared->slots[i], database);
 			return &shared->slots[i];
 		}
 	return NULL;
+}
+
+void
+shared_free_slots(void)
+{
+	Oid databases[SHARED_DATABASES];
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; i < SHARED_DATABASES; i++)
+		databases[i] = shared->slots[i].database;
+	LWLockRelease(shared->lock);
+	/* Catalogs are not read under the lock. */
+	for (int i = 0; i < SHARED_DATABASES; i++)
+	{
+		if (!OidIsValid(databases[i]) ||
+			get_database_name(databases[i]) != NULL)
+			continue;
+		LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+		if (shared->slots[i].database == databases[i])
+			shared->slots[i].database = InvalidOid;
+		LWLockRelease(shared->lock);
+	}
 }
 
 SharedSlot *
@@ -145,9 +150,12 @@ shared_note_moved(void)
 	pg_atomic_fetch_add_u64(&slot->moved, 1);
 	if (slot->napping)
 	{
+		/* Read once: the publisher may be leaving. */
+		Latch *latch = *(Latch *volatile *) &slot->publisher_latch;
+
 		slot->napping = false;
-		if (slot->publisher_latch != NULL)
-			SetLatch(slot->publisher_latch);
+		if (latch != NULL)
+			SetLatch(latch);
 	}
 }
 

@@ -84,6 +84,9 @@ extern SharedSlot *shared_slot(void);
 /* The slot of any database, taken if need be; the caller has the lock. */
 extern SharedSlot *shared_find_slot(Oid database);
 
+/* Free the slots of databases that are gone; in a transaction. */
+extern void shared_free_slots(void);
+
 /* A commit of this backend moved a poll: the publisher may have to know. */
 extern void shared_note_moved(void);
 

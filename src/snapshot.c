@@ -190,15 +190,28 @@ snapshot_may_notify(void)
 	return !snapshot_notify_held && usage < SNAPSHOT_QUEUE_HIGH;
 }
 
-/* Lines to be logged once the transaction has committed; NIL when it ends. */
+/*
+ * Lines to be logged once the transaction has committed, newest first; NIL when
+ * it ends.
+ */
+typedef struct SnapshotLogLine
+{
+	int nest_level; /* of the subtransaction that has published */
+	char *line;
+} SnapshotLogLine;
+
 static List *snapshot_log_lines = NIL;
 
 static void
 snapshot_log_at_commit(char *line)
 {
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+	SnapshotLogLine *entry;
 
-	snapshot_log_lines = lappend(snapshot_log_lines, pstrdup(line));
+	entry = palloc(sizeof(SnapshotLogLine));
+	entry->nest_level = GetCurrentTransactionNestLevel();
+	entry->line = pstrdup(line);
+	snapshot_log_lines = lcons(entry, snapshot_log_lines);
 	MemoryContextSwitchTo(before);
 }
 
@@ -228,11 +241,37 @@ snapshot_log(uint64 count, bool final)
 void
 snapshot_at_commit(void)
 {
+	for (int i = list_length(snapshot_log_lines) - 1; i >= 0; i--)
+	{
+		SnapshotLogLine *entry = list_nth(snapshot_log_lines, i);
+
+		ereport(LOG, (errmsg_internal("%s", entry->line)));
+	}
+	snapshot_at_end();
+}
+
+void
+snapshot_at_subcommit(int nest_level)
+{
 	ListCell *cell;
 
 	foreach (cell, snapshot_log_lines)
-		ereport(LOG, (errmsg_internal("%s", (char *) lfirst(cell))));
-	snapshot_at_end();
+	{
+		SnapshotLogLine *entry = lfirst(cell);
+
+		if (entry->nest_level < nest_level)
+			break;
+		entry->nest_level = nest_level - 1;
+	}
+}
+
+void
+snapshot_at_subabort(int nest_level)
+{
+	while (snapshot_log_lines != NIL &&
+		   ((SnapshotLogLine *) linitial(snapshot_log_lines))->nest_level >=
+			   nest_level)
+		snapshot_log_lines = list_delete_first(snapshot_log_lines);
 }
 
 void

@@ -47,6 +47,8 @@ extern void snapshot_hold_notify(void);
 /* Log what was published, at commit; and forget it, at any end. */
 extern void snapshot_at_commit(void);
 extern void snapshot_at_end(void);
+extern void snapshot_at_subcommit(int nest_level);
+extern void snapshot_at_subabort(int nest_level);
 
 /*
  * The newest snapshot as a composite of the view snapshots, in the caller's

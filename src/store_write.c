@@ -97,19 +97,23 @@ store_insert(StoreWriter *writer)
 	ResetPerTupleExprContext(writer->estate);
 }
 
-/* The unique indexes of the table, but for its primary key. */
+/*
+ * The indexes of these names; a NULL ends them.  While one of them is rebuilt
+ * concurrently there are two, the other with a suffix to its name.
+ */
 static List *
-store_arbiters(StoreWriter *writer)
+store_arbiters(StoreWriter *writer, const char *const *names)
 {
 	List *arbiters = NIL;
 
 	for (int i = 0; i < writer->result->ri_NumIndices; i++)
 	{
-		Form_pg_index index =
-			writer->result->ri_IndexRelationDescs[i]->rd_index;
+		Relation index = writer->result->ri_IndexRelationDescs[i];
 
-		if (index->indisunique && !index->indisprimary)
-			arbiters = lappend_oid(arbiters, index->indexrelid);
+		for (int j = 0; names[j] != NULL; j++)
+			if (strncmp(RelationGetRelationName(index), names[j],
+						strlen(names[j])) == 0)
+				arbiters = lappend_oid(arbiters, RelationGetRelid(index));
 	}
 	return arbiters;
 }
@@ -135,9 +139,9 @@ store_insert_or_retry(StoreWriter *writer, List *arbiters)
 }
 
 bool
-store_insert_unless_owned(StoreWriter *writer)
+store_insert_unless_owned(StoreWriter *writer, const char *const *names)
 {
-	List *arbiters = store_arbiters(writer);
+	List *arbiters = store_arbiters(writer, names);
 	TransactionId xid;
 	bool conflict = false;
 	uint32 token;

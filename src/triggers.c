@@ -11,6 +11,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "commands/trigger.h"
+#include "executor/executor.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -100,6 +101,10 @@ accept_rows_in_batches(const TriggerMapping *mapping, Tuplestorestate *rows,
 	int limit = (int) Min(tuplestore_tuple_count(rows) + 1, settings_max_batch);
 	int count;
 
+	/* All triggers of the statement share the rows: read from the first one. */
+	tuplestore_select_read_pointer(
+		rows, tuplestore_alloc_read_pointer(rows, EXEC_FLAG_REWIND));
+	tuplestore_rescan(rows);
 	do
 	{
 		MemoryContext before = MemoryContextSwitchTo(context);
