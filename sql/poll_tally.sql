@@ -1402,8 +1402,10 @@ CREATE FUNCTION poll_tally.stalled(allowance interval DEFAULT '10 seconds',
     RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER PARALLEL RESTRICTED
 BEGIN ATOMIC
     WITH due AS (
-        SELECT g.*, CASE WHEN p.closes_at <= clock_timestamp() THEN p.closes_at
-                         ELSE greatest(g.published_at + g.publish_every, m.moved_at) END AS since
+        -- The earlier of the two, so that an alert does not begin anew at the deadline.
+        SELECT g.*, least(CASE WHEN p.closes_at <= clock_timestamp() THEN p.closes_at END,
+                          CASE WHEN m.moved_at IS NOT NULL
+                               THEN greatest(g.published_at + g.publish_every, m.moved_at) END) AS since
         FROM poll_tally.lag AS g
         JOIN poll_tally.poll AS p ON p.poll = g.poll
         JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id

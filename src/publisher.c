@@ -46,12 +46,22 @@ static StoreStatement moved_polls = {
 	{0},
 	NULL};
 
-/* The open polls with the next deadlines, and in how many ms each passes. */
+/* The polls past their deadline, and the next deadline, in ms. */
 static StoreStatement closing_polls = {
-	"SELECT poll_id, ceil(extract(epoch FROM closes_at - clock_timestamp())"
-	"  * 1000)::bigint"
-	" FROM poll_tally.poll WHERE closed_at IS NULL AND closes_at IS NOT NULL"
-	" ORDER BY closes_at, poll_id LIMIT 100",
+	"SELECT poll_id, 0::bigint FROM poll_tally.poll"
+	" WHERE closed_at IS NULL AND closes_at <= now()"
+	" UNION ALL (SELECT poll_id,"
+	"   ceil(extract(epoch FROM closes_at - clock_timestamp()) * 1000)::bigint"
+	"  FROM poll_tally.poll WHERE closed_at IS NULL AND closes_at > now()"
+	"  ORDER BY closes_at LIMIT 1)",
+	0,
+	{0},
+	NULL};
+
+/* The shortest interval of the open polls, in ms. */
+static StoreStatement shortest_interval = {
+	"SELECT ceil(extract(epoch FROM min(publish_every)) * 1000)::bigint"
+	" FROM poll_tally.poll WHERE closed_at IS NULL",
 	0,
 	{0},
 	NULL};
@@ -128,6 +138,19 @@ publisher_is_quiet(PublisherQuiet *quiet)
 	return same;
 }
 
+/*
+ * While one poll waits for its time, commits do not wake the worker: so it looks
+ * again within the shortest interval, in which another may come to be due.
+ */
+static long
+publisher_wait_for_others(long pause_ms)
+{
+	(void) store_run(&shortest_interval, NULL, NULL);
+	if (publisher_is_null(0, 1))
+		return pause_ms;
+	return (long) Min(pause_ms, DatumGetInt64(publisher_value(0, 1)));
+}
+
 void
 publisher_look(PublisherWork *work, PublisherQuiet *quiet)
 {
@@ -140,6 +163,8 @@ publisher_look(PublisherWork *work, PublisherQuiet *quiet)
 	work->overdue = publisher_come(&closing_polls, context, &work->pause_ms);
 	if (!publisher_is_quiet(quiet))
 		work->due = publisher_come(&moved_polls, context, &pause_ms);
+	if (pause_ms >= 0)
+		pause_ms = publisher_wait_for_others(pause_ms);
 	store_end_sql(&sql);
 	/* What has moved and is not due yet has to be looked at again. */
 	if (work->due != NIL || pause_ms >= 0)
