@@ -357,7 +357,7 @@ figure("full NOTIFY queue (made up): $missed_once and more revisions without mes
 if (deep())
 {
 	my $blocker = $node->background_psql('postgres');
-	$blocker->query_safe('LISTEN nothing');
+	$blocker->query_safe('LISTEN something_else');
 	$blocker->query_safe('BEGIN');
 	$blocker->query_safe('SELECT 1');
 	my $start = time();
