@@ -90,7 +90,7 @@ class Delivery:
         self.queue.sort(key=lambda number: number + rng.random() * 8)
         self.kill_at = len(self.queue) // 2
         self.figures = collections.Counter()
-        self.unknown, self.busy = set(), {}
+        self.unknown, self.busy, self.tries = set(), {}, 0
         self.clients = dict(self.start(dsn, poll) for _ in range(CLIENTS))
 
     def start(self, dsn, poll):
@@ -107,8 +107,16 @@ class Delivery:
             pipe.send((number, self.batches[number]))
 
     def kill(self, pipe):
-        """Kill a client that is at a batch. Nobody knows what became of it, so it is sent again."""
-        time.sleep(self.rng.random() * 0.02)
+        """Kill a client that is at a batch. Nobody knows what became of it, so it is sent again.
+
+        One that has answered meanwhile is let go, and the next is caught a little sooner.
+        """
+        self.tries += 1
+        time.sleep(self.rng.random() * 0.02 / self.tries)
+        os.kill(self.clients[pipe].pid, signal.SIGSTOP)
+        if pipe.poll():
+            os.kill(self.clients[pipe].pid, signal.SIGCONT)
+            return
         os.kill(self.clients[pipe].pid, signal.SIGKILL)
         self.clients.pop(pipe).join()
         number = self.busy.pop(pipe)
