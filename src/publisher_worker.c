@@ -46,6 +46,9 @@
 /* How long a database is served before the next, where slots are short. */
 #define PUBLISHER_TURN_MS 1000
 
+/* Polls closed in one transaction, which locks all lanes of each. */
+#define PUBLISHER_CLOSE_TOGETHER 16
+
 /* In place of a poll's number: all polls of a pass, each tried alone if it fails. */
 #define PUBLISHER_TOGETHER (-1)
 
@@ -187,22 +190,41 @@ publisher_try_each(const PublisherWork *work)
 	return done;
 }
 
-/* Do what was found, together or else one by one, and count how it went. */
+/* In one transaction, or else poll by poll; returns whether all went well. */
+static bool
+publisher_try_part(PublisherWork *part)
+{
+	bool together = list_length(part->due) + list_length(part->overdue) > 1;
+
+	if (together && publisher.failing == NIL &&
+		publisher_try(publisher_step, part, PUBLISHER_TOGETHER))
+		return true;
+	return publisher_try_each(part);
+}
+
+/* Do what was found, in parts, and count how it went. */
 static void
 publisher_work(const PublisherWork *work)
 {
-	bool together = list_length(work->due) + list_length(work->overdue) > 1;
-	bool done;
+	int overdue = list_length(work->overdue);
+	PublisherWork part = {.due = work->due};
+	bool done = true;
 
-	if (work->due == NIL && work->overdue == NIL)
+	if (work->due == NIL && overdue == 0)
 		return;
 	worker_report(&publisher.slot->publisher, WORKER_BUSY);
 	publisher.slot->publisher.attempts++;
-	done = together && publisher.failing == NIL &&
-		   publisher_try(publisher_step, unconstify(PublisherWork *, work),
-						 PUBLISHER_TOGETHER);
-	if (!done)
-		done = publisher_try_each(work);
+	if (part.due != NIL)
+		done = publisher_try_part(&part);
+	for (int i = 0; i < overdue; i++)
+	{
+		if (i % PUBLISHER_CLOSE_TOGETHER == 0)
+			part = (PublisherWork){.due = NIL};
+		part.overdue =
+			lappend_int(part.overdue, list_nth_int(work->overdue, i));
+		if (i == overdue - 1 || (i + 1) % PUBLISHER_CLOSE_TOGETHER == 0)
+			done = publisher_try_part(&part) && done;
+	}
 	if (!done)
 		publisher.slot->publisher.failures++;
 }
@@ -267,7 +289,11 @@ publisher_pass(bool *installed)
 	publisher.moved = pg_atomic_read_u64(&publisher.slot->moved);
 	INSTR_TIME_SET_CURRENT(start);
 	if (!publisher_try(publisher_look_step, &look, 0))
+	{
+		/* It may have seen that something moved, and then not what. */
+		publisher.quiet.since = 0;
 		return PUBLISHER_FALLBACK_MS / 2;
+	}
 	*installed = look.installed;
 	if (!look.may_publish)
 		return PUBLISHER_FALLBACK_MS / 2;
