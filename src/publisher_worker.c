@@ -4,8 +4,9 @@
  *
  *		looking   no extension: leave, or while a session says that there will
  *				  be one, look again
- *		busy	  a pass: look what is due, and do it in one transaction; when
- *				  that fails, poll by poll, so that one that fails does not hold
+ *		busy	  a pass: look what is due, publish it in one transaction, then
+ *				  close what is overdue, a few polls a transaction; when one of
+ *				  these fails, poll by poll, so that one that fails does not hold
  *				  up the others
  *		idle	  sleep until the next poll is due, a commit moves one, or
  *				  PUBLISHER_FALLBACK_MS are over (a COMMIT PREPARED wakes nobody)

@@ -156,8 +156,9 @@ extern void store_insert(StoreWriter *writer);
  * Insert the slot, with the unique indexes of these names (NULL ends them) as
  * arbiters of races: returns false, with nothing left behind, when another row
  * owns one of their keys or is about to.  Never waits for it.  A key of another
- * index raises 23505: nobody would look for its owner, and trying again is vain.  Where waits are refused, which
- * rolls everything back, that is refused too.
+ * index raises 23505: nobody would look for its owner, and trying again is vain.
+ * Where waits are refused, which rolls everything back, a conflict is refused
+ * too.
  */
 extern bool store_insert_unless_owned(StoreWriter *writer,
 									  const char *const *names);
