@@ -22,6 +22,7 @@
 #include "exact.h"
 #include "key.h"
 #include "ledger.h"
+#include "ledger_stage.h"
 #include "pending.h"
 #include "poll.h"
 #include "settings.h"
@@ -112,7 +113,8 @@ accept_principal(const Poll *poll, const Event *event, LedgerEntry *entry,
 
 	if (event->principal == NULL)
 		return ACCEPT_GO_ON;
-	if (ledger_find_tail(poll->poll_id, event->principal, &tail))
+	if (ledger_find_tail(poll->poll_id, event->principal,
+						 poll->counting == COUNTING_ONCE, &tail))
 	{
 		exhausted = poll->max_attempts > 0 &&
 					tail.attempt - tail.granted >= poll->max_attempts;
@@ -277,6 +279,7 @@ void
 accept_decide(Event *event, Receipt *receipt)
 {
 	char *problem = validate_event(event);
+	bool trusting;
 
 	receipt_init(receipt, event->event_id);
 	if (problem != NULL)
@@ -284,11 +287,16 @@ accept_decide(Event *event, Receipt *receipt)
 		(void) accept_outcome(receipt, OUTCOME_INVALID, problem);
 		return;
 	}
-	while (accept_round(event, receipt) != ACCEPT_DONE)
+	/* A refusal has to rest on the ledger itself. */
+	trusting = ledger_stage_trusts();
+	while (accept_round(event, receipt) != ACCEPT_DONE ||
+		   (ledger_stage_trusts() && receipt->outcome != OUTCOME_ACCEPTED))
 	{
 		CHECK_FOR_INTERRUPTS();
+		(void) ledger_stage_set_trust(false);
 		receipt_init(receipt, event->event_id);
 	}
+	(void) ledger_stage_set_trust(trusting);
 }
 
 void

@@ -30,6 +30,7 @@
 #include "accept.h"
 #include "batch.h"
 #include "lane.h"
+#include "ledger_stage.h"
 #include "poll.h"
 #include "stats.h"
 #include "store.h"
@@ -46,7 +47,35 @@ typedef struct Batch
 	List *polls;    /* integers: polls whose lanes are taken first, ascending */
 	List *whole;    /* integers: those of them of which all lanes are taken */
 	bool disturbed; /* did a try roll back? */
+	bool trusting;  /* are the events believed to be new? */
 } Batch;
+
+/*
+ * Most batches bring nothing but new events; looking each of them up before the
+ * indexes look again costs a quarter of the time.  So a batch trusts its events
+ * until one turns out to be none that may enter, and is then judged anew, looking
+ * them up, as are the next batches of this session.
+ */
+#define BATCH_WARY 16
+static int batch_wary = 0;
+
+/* Has the batch met events that an index would have had to refuse? */
+static bool
+batch_met_repeats(const Batch *batch)
+{
+	for (int i = 0; i < batch->count; i++)
+		switch (batch->receipts[i].outcome)
+		{
+			case OUTCOME_DUPLICATE:
+			case OUTCOME_CONFLICT:
+			case OUTCOME_SOURCE_CONFLICT:
+			case OUTCOME_ALREADY_RESPONDED:
+				return true;
+			default:
+				break;
+		}
+	return false;
+}
 
 /* Raise the refusal of the event at index, unless it was a success. */
 static void
@@ -116,9 +145,11 @@ batch_try(Batch *batch, StoreWait *wait)
 	batch_take_lanes(batch);
 	lane_lock_gate(batch->disturbed);
 	store_wait_instead(wait);
-	store_session_begin(batch->try_context);
+	(void) store_session_begin(batch->try_context);
 	poll_remember(batch->try_context);
+	ledger_stage_begin(batch->try_context, batch->trusting);
 	batch_judge(batch);
+	ledger_stage_end();
 	poll_remember(NULL);
 	store_session_end();
 	store_wait_instead(NULL);
@@ -178,6 +209,7 @@ batch_run_try(Batch *batch, StoreWait *wait)
 	{
 		store_wait_instead(NULL);
 		store_session_drop();
+		ledger_stage_drop();
 		poll_remember(NULL);
 		MemoryContextSwitchTo(context);
 		batch_roll_back(batch, wait);
@@ -200,12 +232,23 @@ batch_accept(Event *events, int count, BatchMode mode, Receipt *receipts)
 
 	batch.try_context = AllocSetContextCreate(
 		CurrentMemoryContext, "poll_tally batch", ALLOCSET_DEFAULT_SIZES);
+	batch.trusting = batch_wary == 0;
 	while (!batch_run_try(&batch, &wait))
 	{
-		batch.disturbed = batch.disturbed || wait.kind != STORE_WAIT_LANE;
+		if (wait.kind != STORE_WAIT_LANE && !batch.trusting)
+			batch.disturbed = true;
+		if (wait.kind != STORE_WAIT_LANE && batch.trusting)
+		{
+			batch.trusting = false;
+			batch_wary = BATCH_WARY;
+		}
 		MemoryContextReset(batch.try_context);
 		store_wait(&wait);
 	}
+	if (batch_met_repeats(&batch))
+		batch_wary = BATCH_WARY;
+	else if (batch_wary > 0)
+		batch_wary--;
 	MemoryContextDelete(batch.try_context);
 	for (int i = 0; i < count; i++)
 		stats_count_outcome(receipts[i].outcome);

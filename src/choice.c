@@ -23,6 +23,7 @@ enum ChoiceColumn
 bool
 choice_find(int32 poll_id, const char *choice, int length, bool *narrow)
 {
+	static const AttrNumber columns[] = {CHOICE_POLL_ID, CHOICE_CHOICE};
 	text *name = cstring_to_text_with_len(choice, length);
 	Store store;
 	StoreKey key;
@@ -32,6 +33,7 @@ choice_find(int32 poll_id, const char *choice, int length, bool *narrow)
 	store_key_init(&key);
 	store_key_int4(&key, poll_id);
 	store_key_text(&key, name);
+	store_key_hinted(&key, columns);
 	found = store_find_current(&store, &key);
 	if (found)
 		*narrow = DatumGetBool(store_get_notnull(&store, CHOICE_NARROW));

@@ -318,10 +318,13 @@ lane_try_all(int32 poll_id, int max_lanes)
 static void
 lane_open_row(Store *store, StoreKey *key, const LaneHold *hold)
 {
+	static const AttrNumber columns[] = {LANE_POLL_ID, LANE_LANE};
+
 	store_open(store, "lane", "lane_pkey", RowExclusiveLock);
 	store_key_init(key);
 	store_key_int4(key, hold->poll_id);
 	store_key_int4(key, hold->lane);
+	store_key_hinted(key, columns);
 }
 
 void
@@ -386,6 +389,7 @@ lane_write(LaneHold *hold, int64 seq, int64 keys, const Tally *counts)
 		store_insert(&writer);
 		stats_count(STATS_LANES_OPENED);
 	}
+	store_hint_written(&writer, &key);
 	store_writer_close(&writer);
 	store_close(&store);
 	hold->loaded = 0;

@@ -10,6 +10,10 @@
  *		ledger_retracts_key		an event is taken back once
  *
  * The primary key (poll_id, position) needs none: the lane's lock guards it.
+ *
+ * The entries of a batch are written many at a time; until then, look-ups find
+ * them staged (ledger_stage.c).  Where a batch trusts its events to be new, only
+ * staged ones are looked up, and it is for the indexes to tell if it was wrong.
  */
 #include "postgres.h"
 
@@ -18,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "ledger.h"
+#include "ledger_stage.h"
 #include "store.h"
 
 enum LedgerColumn
@@ -118,7 +123,15 @@ bool
 ledger_find(const text *event_id, LedgerEntry *entry)
 {
 	StoreKey key;
+	Store staged;
 
+	if (ledger_stage_find_id(event_id, &staged))
+	{
+		ledger_deform(&staged, entry);
+		return true;
+	}
+	if (ledger_stage_trusts())
+		return false;
 	store_key_init(&key);
 	store_key_text(&key, event_id);
 	return ledger_find_by("ledger_event_id_key", &key, ForwardScanDirection,
@@ -132,6 +145,8 @@ ledger_is_known(const text *event_id)
 	StoreKey key;
 	bool known;
 
+	if (ledger_stage_find_id(event_id, &store))
+		return true;
 	store_key_init(&key);
 	store_key_text(&key, event_id);
 	ledger_open(&store, "ledger_event_id_key");
@@ -162,7 +177,12 @@ ledger_find_source(const text *source, int32 partition, int64 offset)
 {
 	StoreKey key;
 	LedgerEntry entry;
+	Store staged;
 
+	if (ledger_stage_find_source(source, partition, offset, &staged))
+		return store_get_text(&staged, LEDGER_EVENT_ID);
+	if (ledger_stage_trusts())
+		return NULL;
 	store_key_init(&key);
 	store_key_text(&key, source);
 	store_key_int4(&key, partition);
@@ -174,10 +194,19 @@ ledger_find_source(const text *source, int32 partition, int64 offset)
 }
 
 bool
-ledger_find_tail(int32 poll_id, const text *principal, LedgerEntry *entry)
+ledger_find_tail(int32 poll_id, const text *principal, bool once,
+				 LedgerEntry *entry)
 {
 	StoreKey key;
+	Store staged;
 
+	if (ledger_stage_find_tail(poll_id, principal, &staged))
+	{
+		ledger_deform(&staged, entry);
+		return true;
+	}
+	if (once && ledger_stage_trusts())
+		return false;
 	store_key_init(&key);
 	store_key_int4(&key, poll_id);
 	store_key_text(&key, principal);
@@ -189,7 +218,11 @@ text *
 ledger_last_attempt(int32 poll_id, const text *principal, int32 link)
 {
 	LedgerEntry entry;
+	Store staged;
 
+	/* What a batch has staged is never a retraction. */
+	if (ledger_stage_find_tail(poll_id, principal, &staged))
+		return store_get_text(&staged, LEDGER_EVENT_ID);
 	for (; link > 0; link--)
 	{
 		StoreKey key;
@@ -289,8 +322,8 @@ ledger_set_event(TupleTableSlot *slot, const Event *event)
 				   Int64GetDatum(event->source_offset));
 }
 
-static void
-ledger_form(TupleTableSlot *slot, const LedgerEntry *entry)
+void
+ledger_form(TupleTableSlot *slot, const LedgerEntry *entry, const Event *event)
 {
 	store_slot_set(slot, LEDGER_POLL_ID, Int32GetDatum(entry->poll_id));
 	store_slot_set(slot, LEDGER_POSITION,
@@ -320,6 +353,8 @@ ledger_form(TupleTableSlot *slot, const LedgerEntry *entry)
 	if (entry->retracts != NULL)
 		store_slot_set(slot, LEDGER_MAY_RESPOND_AGAIN,
 					   BoolGetDatum(entry->may_respond_again));
+	if (event != NULL)
+		ledger_set_event(slot, event);
 }
 
 /* The indexes whose owners are looked up in judging anew. */
@@ -333,14 +368,24 @@ ledger_insert(const LedgerEntry *entry, const Event *event)
 	StoreWriter writer;
 	bool inserted;
 
+	if (ledger_is_staging())
+	{
+		ledger_stage_add(entry, event);
+		return true;
+	}
 	store_writer_open(&writer, "ledger");
 	store_writer_clear(&writer);
-	ledger_form(writer.slot, entry);
-	if (event != NULL)
-		ledger_set_event(writer.slot, event);
+	ledger_form(writer.slot, entry, event);
 	inserted = store_insert_unless_owned(&writer, ledger_arbiters);
 	store_writer_close(&writer);
 	return inserted;
+}
+
+void
+ledger_insert_many(StoreWriter *writer, HeapTuple *rows, int count,
+				   const StoreOrder *orders)
+{
+	store_insert_many(writer, rows, count, orders, ledger_arbiters);
 }
 
 /* Set while a closed poll is dropped. */

@@ -48,8 +48,11 @@ extern bool ledger_find_visible(const text *event_id, LedgerEntry *entry);
 extern text *ledger_find_source(const text *source, int32 partition,
 								int64 offset);
 
-/* The last entry of a principal in a poll; awaits an owner in flight. */
-extern bool ledger_find_tail(int32 poll_id, const text *principal,
+/*
+ * The last entry of a principal in a poll; awaits an owner in flight.  "once"
+ * says that the principal may not have any.
+ */
+extern bool ledger_find_tail(int32 poll_id, const text *principal, bool once,
 							 LedgerEntry *entry);
 
 /* The id of the principal's last event at or below a link of its chain. */

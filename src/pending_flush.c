@@ -21,6 +21,7 @@
 #include "pending.h"
 #include "pending_level.h"
 #include "poll.h"
+#include "store.h"
 
 /* What a flush wrote; newest first, so by nest level, innermost first. */
 typedef struct PendingRecord
@@ -233,6 +234,7 @@ pending_do_flush(bool remember)
 	PendingRecord *record;
 	MemoryContext context;
 	MemoryContext before;
+	bool session;
 
 	/* The extension may have been dropped by this very transaction. */
 	if (pending_top == NULL || lane_holds_are_dropped())
@@ -245,7 +247,10 @@ pending_do_flush(bool remember)
 	/* Rows of this very command could not be updated. */
 	CommandCounterIncrement();
 	record = remember ? pending_record() : NULL;
+	session = store_session_begin(context);
 	pending_write(record);
+	if (session)
+		store_session_end();
 	if (record != NULL)
 		record->command = GetCurrentCommandId(true);
 	pending_written = true;

@@ -122,6 +122,7 @@ poll_remember(MemoryContext context)
 static bool
 poll_read(const text *name, Poll *poll)
 {
+	static const AttrNumber columns[] = {POLL_POLL};
 	Store store;
 	StoreKey key;
 	bool found;
@@ -129,6 +130,7 @@ poll_read(const text *name, Poll *poll)
 	store_open(&store, "poll", "poll_poll_key", AccessShareLock);
 	store_key_init(&key);
 	store_key_text(&key, name);
+	store_key_hinted(&key, columns);
 	found = store_find_current(&store, &key);
 	if (found)
 		poll_deform(&store, poll);

@@ -15,6 +15,7 @@
 #include "settings.h"
 #include "shared.h"
 #include "snapshot.h"
+#include "store.h"
 #include "worker.h"
 
 PG_MODULE_MAGIC;
@@ -39,6 +40,9 @@ poll_tally_at_xact_event(XactEvent event, void *arg)
 			lane_at_end();
 			break;
 		case XACT_EVENT_ABORT:
+			store_session_drop();
+			store_plans_at_abort(0);
+			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
 			snapshot_at_end();
 			pending_at_end();
@@ -66,6 +70,8 @@ poll_tally_at_subxact_event(SubXactEvent event, SubTransactionId self,
 		pending_at_subabort(nest_level);
 		lane_at_subabort(nest_level);
 		snapshot_at_subabort(nest_level);
+		store_session_drop();
+		store_plans_at_abort(nest_level);
 	}
 }
 

@@ -99,7 +99,7 @@ retract_chain(const Poll *poll, const LedgerEntry *event, LedgerEntry *entry,
 
 	if (event->principal == NULL)
 		return RETRACT_GO_ON;
-	if (!ledger_find_tail(poll->poll_id, event->principal, &tail))
+	if (!ledger_find_tail(poll->poll_id, event->principal, false, &tail))
 		return RETRACT_ANEW;
 	if (poll->counting == COUNTING_LATEST &&
 		!event_text_equal(tail.event_id, event->event_id))

@@ -14,6 +14,8 @@
  * predicate locks, so there the search is repeated instead: it could miss a row
  * only if the row moved each time.
  *
+ * For these rows, a hint tells where each was found last: see store_hint.c.
+ *
  * So our look-ups take no predicate locks and add no serialization failure.
  */
 #include "postgres.h"
@@ -71,7 +73,9 @@ store_open_relations(Store *store, const char *table, const char *index,
 {
 	store->lockmode = lockmode;
 	store->table = table_open(store_require_relation(table), lockmode);
-	store->index = index_open(store_require_relation(index), lockmode);
+	store->index = NULL;
+	store->index_name = index;
+	store->blocks = 0;
 	store->slot = table_slot_create(store->table, NULL);
 }
 
@@ -82,8 +86,23 @@ store_close_relations(Store *store)
 		store->lockmode == AccessShareLock ? AccessShareLock : NoLock;
 
 	ExecDropSingleTupleTableSlot(store->slot);
-	index_close(store->index, release);
+	if (store->index != NULL)
+		index_close(store->index, release);
 	table_close(store->table, release);
+}
+
+/* The index, opened when it is needed first: a hint may do without. */
+static Relation
+store_index(Store *store)
+{
+	if (store->index == NULL)
+	{
+		store->index = index_open(store_require_relation(store->index_name),
+								  store->lockmode);
+		if (store->kept != NULL)
+			store->kept->store.index = store->index;
+	}
+	return store->index;
 }
 
 void
@@ -127,6 +146,7 @@ void
 store_key_init(StoreKey *key)
 {
 	key->count = 0;
+	key->columns = NULL;
 }
 
 static void
@@ -165,13 +185,19 @@ store_key_text(StoreKey *key, const text *value)
 	store_key_add(key, F_TEXTEQ, C_COLLATION_OID, PointerGetDatum(value));
 }
 
+void
+store_key_hinted(StoreKey *key, const AttrNumber *columns)
+{
+	key->columns = columns;
+}
+
 /* The first row of the key under a snapshot, left in the slot. */
 static bool
 store_find_with(Store *store, StoreKey *key, Snapshot snapshot,
 				ScanDirection direction)
 {
-	IndexScanDesc scan = compat_index_beginscan(store->table, store->index,
-												snapshot, key->count);
+	IndexScanDesc scan = compat_index_beginscan(
+		store->table, store_index(store), snapshot, key->count);
 	bool found;
 
 	index_rescan(scan, key->keys, key->count, NULL, 0);
@@ -194,12 +220,25 @@ store_find_mvcc(Store *store, StoreKey *key, Snapshot snapshot)
 	return found;
 }
 
+/* The current version of a row, by hint or by index; a miss may be for a move. */
+static bool
+store_find_self(Store *store, StoreKey *key)
+{
+	if (key->columns != NULL && store_hint_find(store, key))
+		return true;
+	if (!store_find_with(store, key, SnapshotSelf, ForwardScanDirection))
+		return false;
+	if (key->columns != NULL)
+		store_hint_set(store->table, key, &store->slot->tts_tid);
+	return true;
+}
+
 bool
 store_find_current(Store *store, StoreKey *key)
 {
 	for (int tries = 0; tries < STORE_SERIALIZABLE_TRIES; tries++)
 	{
-		if (store_find_with(store, key, SnapshotSelf, ForwardScanDirection))
+		if (store_find_self(store, key))
 			return true;
 		if (!IsolationIsSerializable())
 			return store_find_mvcc(store, key, GetLatestSnapshot());
@@ -210,7 +249,7 @@ store_find_current(Store *store, StoreKey *key)
 bool
 store_find_guarded(Store *store, StoreKey *key)
 {
-	return store_find_with(store, key, SnapshotSelf, ForwardScanDirection);
+	return store_find_self(store, key);
 }
 
 bool
@@ -303,7 +342,7 @@ store_find_owner(Store *store, StoreKey *key, ScanDirection direction,
 void
 store_scan_begin(Store *store, StoreKey *key)
 {
-	store->scan = compat_index_beginscan(store->table, store->index,
+	store->scan = compat_index_beginscan(store->table, store_index(store),
 										 SnapshotSelf, key->count);
 	index_rescan(store->scan, key->keys, key->count, NULL, 0);
 }

@@ -28,8 +28,10 @@
 typedef struct Store
 {
 	Relation table;
-	Relation index;
+	Relation index;         /* NULL: not opened yet, see store_index */
+	const char *index_name; /* a constant */
 	LOCKMODE lockmode;
+	BlockNumber blocks;     /* that the table has at least, while it is open */
 	TupleTableSlot *slot;   /* the row that was found last */
 	IndexScanDesc scan;     /* between store_scan_begin and store_scan_end */
 	struct StoreKept *kept; /* of the session that it is from, or NULL */
@@ -40,6 +42,7 @@ typedef struct StoreKey
 {
 	int count;
 	ScanKeyData keys[STORE_MAX_KEYS];
+	const AttrNumber *columns; /* of the table; NULL: no hint is used */
 } StoreKey;
 
 /*
@@ -58,6 +61,12 @@ extern void store_key_int4(StoreKey *key, int32 value);
 extern void store_key_int8(StoreKey *key, int64 value);
 extern void store_key_bool(StoreKey *key, bool value);
 extern void store_key_text(StoreKey *key, const text *value);
+
+/*
+ * Look first where the row of this key was found last, in this session.  The key
+ * is complete, and "columns" says in which columns of the table its parts stand.
+ */
+extern void store_key_hinted(StoreKey *key, const AttrNumber *columns);
 
 /*
  * The current row of a key, as of now: what is committed or our own, whatever
@@ -84,10 +93,11 @@ extern bool store_find_owner(Store *store, StoreKey *key,
 							 ScanDirection direction, const char *noun);
 
 /*
- * A session keeps tables and indexes open from one use to the next, for a batch.
- * After an error the (sub)transaction's abort closes them; then drop the session.
+ * A session keeps tables and indexes open from one use to the next.  After an
+ * error the (sub)transaction's abort closes them; then drop the session.  Returns
+ * false where one is open already, and there is none to be ended.
  */
-extern void store_session_begin(MemoryContext context);
+extern bool store_session_begin(MemoryContext context);
 extern void store_session_end(void);
 extern void store_session_drop(void);
 
@@ -142,12 +152,16 @@ typedef struct StoreWriter
 	EState *estate;
 	ResultRelInfo *result;
 	TupleTableSlot *slot; /* fill with store_writer_clear and store_slot_set */
+	struct StorePlan *plan; /* that the fields above belong to, or NULL */
 	struct StoreKept *kept; /* of the session that it is from, or NULL */
 } StoreWriter;
 
 extern void store_writer_open(StoreWriter *writer, const char *table);
 extern void store_writer_close(StoreWriter *writer);
 extern void store_writer_clear(StoreWriter *writer);
+
+/* After an abort: whoever was writing at that nest level or below is gone. */
+extern void store_plans_at_abort(int nest_level);
 
 /* Insert the slot; a key that is already there raises 23505. */
 extern void store_insert(StoreWriter *writer);
@@ -157,14 +171,35 @@ extern void store_insert(StoreWriter *writer);
  * arbiters of races: returns false, with nothing left behind, when another row
  * owns one of their keys or is about to.  Never waits for it.  A key of another
  * index raises 23505: nobody would look for its owner, and trying again is vain.
- * Where waits are refused, which rolls everything back, a conflict is refused
- * too.
+ * Where waits are refused, use store_insert_many.
  */
 extern bool store_insert_unless_owned(StoreWriter *writer,
 									  const char *const *names);
 
+/* The row that the writer's slot describes, formed in the current context. */
+extern HeapTuple store_form_row(StoreWriter *writer);
+
+/* In which order rows are to enter an index: an array of their numbers. */
+typedef struct StoreOrder
+{
+	const char *index; /* NULL ends a list of these */
+	const uint32 *order;
+} StoreOrder;
+
+/*
+ * Insert many rows at once, where waits are refused: another owner of a key of
+ * an arbiter, or one that is about to be, is refused as well.  The rows get to
+ * know their places.
+ */
+extern void store_insert_many(StoreWriter *writer, HeapTuple *rows, int count,
+							  const StoreOrder *orders,
+							  const char *const *arbiters);
+
 /* Replace the row that "store" found last by the writer's slot. */
 extern void store_update(StoreWriter *writer, Store *store);
+
+/* The row of the key is the one that the writer wrote last. */
+extern void store_hint_written(const StoreWriter *writer, const StoreKey *key);
 
 static inline void
 store_slot_set(TupleTableSlot *slot, AttrNumber attribute, Datum value)

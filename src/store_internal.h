@@ -32,6 +32,23 @@ extern StoreKept *store_kept_add(const char *name, bool writer);
 /* Oid of a table or index that must be there. */
 extern Oid store_require_relation(const char *name);
 
+/* Does an index have that name; the oids of all that have one of these? */
+extern bool store_is_index(Relation index, const char *name);
+extern List *store_arbiters(StoreWriter *writer, const char *const *names);
+
+/*
+ * What writing into the writer's table takes, kept for the session: sets all
+ * fields but "table" and "kept", and opens the indexes.  Returns false, with
+ * plan NULL, when there is nothing to be kept.
+ */
+extern bool store_plan_open(StoreWriter *writer);
+extern void store_plan_close(StoreWriter *writer);
+
+/* Where a row was found last: see store_hint.c. */
+extern bool store_hint_find(Store *store, const StoreKey *key);
+extern void store_hint_set(Relation table, const StoreKey *key,
+						   const ItemPointerData *tid);
+
 extern void store_close_relations(Store *store);
 extern void store_writer_close_relations(StoreWriter *writer);
 

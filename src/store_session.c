@@ -1,8 +1,9 @@
 /*
  * store_session.c
- *		Tables and indexes kept open from one use to the next, for a batch.
+ *		Tables and indexes kept open from one use to the next: by a batch, and by
+ *		a flush of what is pending.
  *
- * They are opened in the batch's subtransaction, so that its abort closes them.
+ * They are opened in the subtransaction at hand, so that its abort closes them.
  */
 #include "postgres.h"
 
@@ -46,14 +47,16 @@ store_kept_add(const char *name, bool writer)
 	return kept;
 }
 
-void
+bool
 store_session_begin(MemoryContext context)
 {
-	Assert(store_kept == NULL);
+	if (store_kept != NULL)
+		return false;
 	store_kept_context = context;
 	store_kept =
 		MemoryContextAllocZero(context, STORE_MAX_KEPT * sizeof(StoreKept));
 	store_kept_count = 0;
+	return true;
 }
 
 void

@@ -22,6 +22,8 @@ static void
 store_writer_open_relations(StoreWriter *writer, const char *table)
 {
 	writer->table = table_open(store_require_relation(table), RowExclusiveLock);
+	if (store_plan_open(writer))
+		return;
 	writer->estate = CreateExecutorState();
 	writer->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(writer->result, writer->table, 0, NULL, 0);
@@ -32,9 +34,14 @@ store_writer_open_relations(StoreWriter *writer, const char *table)
 void
 store_writer_close_relations(StoreWriter *writer)
 {
-	ExecDropSingleTupleTableSlot(writer->slot);
-	ExecCloseIndices(writer->result);
-	FreeExecutorState(writer->estate);
+	if (writer->plan != NULL)
+		store_plan_close(writer);
+	else
+	{
+		ExecDropSingleTupleTableSlot(writer->slot);
+		ExecCloseIndices(writer->result);
+		FreeExecutorState(writer->estate);
+	}
 	table_close(writer->table, NoLock);
 }
 
@@ -98,10 +105,17 @@ store_insert(StoreWriter *writer)
 }
 
 /*
- * The indexes of these names; a NULL ends them.  While one of them is rebuilt
- * concurrently there are two, the other with a suffix to its name.
+ * Is this the index of that name?  While one is rebuilt concurrently there are
+ * two, the other with a suffix to its name.
  */
-static List *
+bool
+store_is_index(Relation index, const char *name)
+{
+	return strncmp(RelationGetRelationName(index), name, strlen(name)) == 0;
+}
+
+/* The indexes of these names; a NULL ends them. */
+List *
 store_arbiters(StoreWriter *writer, const char *const *names)
 {
 	List *arbiters = NIL;
@@ -111,31 +125,10 @@ store_arbiters(StoreWriter *writer, const char *const *names)
 		Relation index = writer->result->ri_IndexRelationDescs[i];
 
 		for (int j = 0; names[j] != NULL; j++)
-			if (strncmp(RelationGetRelationName(index), names[j],
-						strlen(names[j])) == 0)
+			if (store_is_index(index, names[j]))
 				arbiters = lappend_oid(arbiters, RelationGetRelid(index));
 	}
 	return arbiters;
-}
-
-/*
- * The same where a conflict rolls everything back: no need to be able to take
- * the one row back.
- */
-static void
-store_insert_or_retry(StoreWriter *writer, List *arbiters)
-{
-	StoreWait retry = {.kind = STORE_WAIT_RETRY};
-	bool conflict = false;
-
-	table_tuple_insert(writer->table, writer->slot, GetCurrentCommandId(true),
-					   0, NULL);
-	writer->slot->tts_tableOid = RelationGetRelid(writer->table);
-	list_free(compat_insert_index_tuples(writer->result, writer->slot,
-										 writer->estate, &conflict, arbiters));
-	if (conflict)
-		store_refuse_to_wait(&retry);
-	ResetPerTupleExprContext(writer->estate);
 }
 
 bool
@@ -146,13 +139,7 @@ store_insert_unless_owned(StoreWriter *writer, const char *const *names)
 	bool conflict = false;
 	uint32 token;
 
-	Assert(arbiters != NIL);
-	if (store_instead != NULL)
-	{
-		store_insert_or_retry(writer, arbiters);
-		list_free(arbiters);
-		return true;
-	}
+	Assert(arbiters != NIL && store_instead == NULL);
 	xid = GetCurrentTransactionId();
 	token = SpeculativeInsertionLockAcquire(xid);
 	table_tuple_insert_speculative(writer->table, writer->slot,
