@@ -25,6 +25,7 @@
 #include "utils/syscache.h"
 
 #include "lane.h"
+#include "lane_wait.h"
 #include "stats.h"
 #include "store.h"
 
@@ -127,29 +128,59 @@ lane_await(int32 poll_id, int lane)
 	(void) lane_lock(poll_id, lane, true);
 }
 
-/*
- * Lock a lane: the one held last, else the first that is free from 0 upwards
- * (so a new lane is opened only when those before it are taken), else wait for
- * one of them, spread over the backends.
- */
+/* The lane of the poll that this backend held last, or -1. */
 static int
-lane_lock_any(int32 poll_id, int max_lanes)
+lane_home(int32 poll_id, int max_lanes)
 {
 	int hint = (uint32) poll_id % LANE_HINTS;
-	int home = lane_hints[hint].poll_id == poll_id ? lane_hints[hint].lane : -1;
 
-	if (home >= 0 && home < max_lanes && lane_try(poll_id, home))
+	if (lane_hints[hint].poll_id != poll_id ||
+		lane_hints[hint].lane >= max_lanes)
+		return -1;
+	return lane_hints[hint].lane;
+}
+
+/*
+ * Lock a lane that is free: the one held last, else the first from 0 upwards, so
+ * that a new lane is opened only when those before it are taken; -1: none is.
+ */
+static int
+lane_try_any(int32 poll_id, int max_lanes)
+{
+	int home = lane_home(poll_id, max_lanes);
+
+	if (home >= 0 && lane_try(poll_id, home))
 		return home;
 	for (int lane = 0; lane < max_lanes; lane++)
 	{
 		if (lane != home && lane_try(poll_id, lane))
 			return lane;
 	}
+	return -1;
+}
+
+/*
+ * Lock a lane, waiting if need be: beside the queue where nothing else is held
+ * of ours, else, and after a while, in the queue of one, spread over the
+ * backends.
+ */
+static int
+lane_lock_any(int32 poll_id, int max_lanes)
+{
+	int lane = lane_try_any(poll_id, max_lanes);
+
+	if (lane >= 0)
+		return lane;
 	store_refuse_to_wait_for_lane(poll_id, false);
 	stats_count(STATS_LANE_WAITS);
-	home = (home >= 0 && home < max_lanes) ? home : MyProcPid % max_lanes;
-	lane_await(poll_id, home);
-	return home;
+	if (lane_map == NULL)
+		lane = lane_wait(poll_id, max_lanes, lane_try_any);
+	if (lane >= 0)
+		return lane;
+	lane = lane_home(poll_id, max_lanes);
+	lane = lane >= 0 ? lane : MyProcPid % max_lanes;
+	lane_await(poll_id, lane);
+	return lane;
 }
 
 List *
@@ -265,6 +296,7 @@ lane_release_unused(LaneHold *hold)
 	Assert(hold->nest_level == GetCurrentTransactionNestLevel());
 	lane_forget(hold);
 	lane_unlock(poll_id, lane);
+	lane_wait_wake(poll_id);
 }
 
 void
@@ -399,6 +431,28 @@ void
 lane_forget_loaded(void)
 {
 	lane_generation++;
+}
+
+/*
+ * The commit is visible: where somebody may be waiting, give the lane back at
+ * once and wake him.  The other locks are released in a moment.
+ */
+void
+lane_at_commit(void)
+{
+	dlist_iter iter;
+
+	if (lane_map == NULL)
+		return;
+	dlist_foreach(iter, &lane_list)
+	{
+		LaneHold *hold = dlist_container(LaneHold, node, iter.cur);
+
+		if (!lane_wait_is_likely(hold->poll_id))
+			continue;
+		lane_unlock(hold->poll_id, hold->lane);
+		lane_wait_wake(hold->poll_id);
+	}
 }
 
 void

@@ -115,7 +115,9 @@ extern void lane_write(LaneHold *hold, int64 seq, int64 keys,
 /* The rows are no longer as loaded. */
 extern void lane_forget_loaded(void);
 
-/* At the end of a transaction and of a subtransaction. */
+/* At a commit, once it is visible; at the end of a transaction, and of a
+ * subtransaction. */
+extern void lane_at_commit(void);
 extern void lane_at_end(void);
 extern void lane_at_subcommit(int nest_level);
 extern void lane_at_subabort(int nest_level);

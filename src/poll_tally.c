@@ -36,6 +36,7 @@ poll_tally_at_xact_event(XactEvent event, void *arg)
 			if (pending_was_written())
 				shared_note_moved();
 			snapshot_at_commit();
+			lane_at_commit();
 			pending_at_end();
 			lane_at_end();
 			break;

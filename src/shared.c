@@ -43,6 +43,8 @@ shared_startup(void)
 	if (!found)
 	{
 		memset(shared, 0, sizeof(Shared));
+		for (int i = 0; i < SHARED_LANE_WAITS; i++)
+			ConditionVariableInit(&shared->lane_waits[i]);
 		shared->lock = &GetNamedLWLockTranche("poll_tally")->lock;
 	}
 	LWLockRelease(AddinShmemInitLock);

@@ -10,6 +10,7 @@
 #include "postgres.h"
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
+#include "storage/condition_variable.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
@@ -19,6 +20,9 @@
 #define SHARED_DATABASES 128
 
 #define SHARED_ERROR_LENGTH 256
+
+/* Places to wait for a lane; polls of all databases are spread over them. */
+#define SHARED_LANE_WAITS 64
 
 typedef enum WorkerState
 {
@@ -66,6 +70,7 @@ typedef struct Shared
 	WorkerInfo launcher;
 	Latch *launcher_latch; /* NULL: there is no launcher yet */
 	bool crowded;          /* databases have to be served in turn */
+	ConditionVariable lane_waits[SHARED_LANE_WAITS];
 	SharedSlot slots[SHARED_DATABASES];
 } Shared;
 
