@@ -82,13 +82,24 @@ outcome_name(Outcome outcome)
 Datum
 outcome_datum(Outcome outcome, Oid type)
 {
-	Oid label = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid,
-								ObjectIdGetDatum(type),
-								CStringGetDatum(outcome_name(outcome)));
+	/* A label's oid stays as long as its type's does. */
+	static Oid labels_type = InvalidOid;
+	static Oid labels[lengthof(outcome_rules)];
+	Oid label;
+
+	if (labels_type != type)
+		memset(labels, 0, sizeof(labels));
+	labels_type = type;
+	if (OidIsValid(labels[outcome]))
+		return ObjectIdGetDatum(labels[outcome]);
+	label = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid,
+							ObjectIdGetDatum(type),
+							CStringGetDatum(outcome_name(outcome)));
 
 	if (!OidIsValid(label))
 		elog(ERROR, "type %s has no label \"%s\"", format_type_be(type),
 			 outcome_name(outcome));
+	labels[outcome] = label;
 	return ObjectIdGetDatum(label);
 }
 

@@ -32,6 +32,8 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
@@ -43,12 +45,55 @@
 /* Searches at SERIALIZABLE before a row is taken to be missing. */
 #define STORE_SERIALIZABLE_TRIES 5
 
+/*
+ * Oids of our tables and indexes by name, as long as nothing in the catalogs that
+ * could change them has changed.
+ */
+#define STORE_NAMES 32
+static struct
+{
+	const char *name; /* a constant */
+	Oid oid;
+} store_names[STORE_NAMES];
+static int store_names_count = 0;
+
+static void
+store_names_forget(Datum arg, int cache, uint32 hash)
+{
+	store_names_count = 0;
+}
+
+static void
+store_names_watch(void)
+{
+	static bool watching = false;
+
+	if (watching)
+		return;
+	CacheRegisterSyscacheCallback(RELOID, store_names_forget, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, store_names_forget, (Datum) 0);
+	watching = true;
+}
+
 Oid
 store_relation_oid(const char *name)
 {
-	Oid schema = get_namespace_oid(STORE_SCHEMA, true);
+	Oid schema;
+	Oid oid;
 
-	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
+	for (int i = 0; i < store_names_count; i++)
+		if (strcmp(store_names[i].name, name) == 0)
+			return store_names[i].oid;
+	store_names_watch();
+	schema = get_namespace_oid(STORE_SCHEMA, true);
+	oid = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
+	if (OidIsValid(oid) && store_names_count < STORE_NAMES)
+	{
+		store_names[store_names_count].name = name;
+		store_names[store_names_count].oid = oid;
+		store_names_count++;
+	}
+	return oid;
 }
 
 /* The same for a table that must be there. */

@@ -53,7 +53,10 @@ extern void store_open(Store *store, const char *table, const char *index,
 					   LOCKMODE lockmode);
 extern void store_close(Store *store);
 
-/* Oid of a table or index of ours; InvalidOid when it is gone. */
+/*
+ * Oid of a table or index of ours; InvalidOid when it is gone.  Names are string
+ * constants: they are kept.
+ */
 extern Oid store_relation_oid(const char *name);
 
 extern void store_key_init(StoreKey *key);
