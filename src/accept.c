@@ -20,6 +20,7 @@
 
 #include "accept.h"
 #include "exact.h"
+#include "fault.h"
 #include "key.h"
 #include "ledger.h"
 #include "ledger_stage.h"
@@ -187,10 +188,13 @@ accept_enter(const Event *event, LaneHold *hold, LedgerEntry *entry,
 {
 	int64 seq = pending_next_seq(hold);
 
+	FAULT_POINT("accept-before-insert");
 	entry->position = position_make(hold->lane, seq);
 	if (!ledger_insert(entry, event))
 		return ACCEPT_ANEW;
+	FAULT_POINT("accept-inserted");
 	pending_add(hold, seq, entry->effect);
+	FAULT_POINT("accept-counted");
 	receipt->stored = true;
 	receipt->position = entry->position;
 	receipt->attempt = entry->attempt;
@@ -208,6 +212,7 @@ accept_under_lane(const Event *event, Poll *poll, LedgerEntry *entry,
 	AcceptVerdict verdict =
 		accept_judge_lane(event, poll, hold, entry, receipt);
 
+	FAULT_POINT("accept-judged");
 	if (verdict == ACCEPT_GO_ON)
 		verdict = accept_enter(event, hold, entry, receipt);
 	if (verdict == ACCEPT_ALL_LANES)

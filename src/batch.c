@@ -29,6 +29,7 @@
 
 #include "accept.h"
 #include "batch.h"
+#include "fault.h"
 #include "lane.h"
 #include "ledger_stage.h"
 #include "poll.h"
@@ -75,6 +76,24 @@ batch_met_repeats(const Batch *batch)
 				break;
 		}
 	return false;
+}
+
+/* Another owner came first, or was there: the next batches had better look. */
+static void
+batch_lose_trust(Batch *batch)
+{
+	batch->disturbed = !batch->trusting;
+	batch->trusting = false;
+	batch_wary = BATCH_WARY;
+}
+
+static void
+batch_learn(const Batch *batch)
+{
+	if (batch_met_repeats(batch))
+		batch_wary = BATCH_WARY;
+	else if (batch_wary > 0)
+		batch_wary--;
 }
 
 /* Raise the refusal of the event at index, unless it was a success. */
@@ -127,6 +146,7 @@ batch_judge(Batch *batch)
 		Receipt *receipt = &batch->receipts[i];
 
 		CHECK_FOR_INTERRUPTS();
+		FAULT_POINT("batch-event");
 		accept_decide(&batch->events[i], receipt);
 		batch_raise_refusal(batch, i);
 		if (receipt->detail != NULL)
@@ -143,13 +163,16 @@ static void
 batch_try(Batch *batch, StoreWait *wait)
 {
 	batch_take_lanes(batch);
+	FAULT_POINT("batch-lanes-taken");
 	lane_lock_gate(batch->disturbed);
 	store_wait_instead(wait);
 	(void) store_session_begin(batch->try_context);
 	poll_remember(batch->try_context);
 	ledger_stage_begin(batch->try_context, batch->trusting);
 	batch_judge(batch);
+	FAULT_POINT("batch-judged");
 	ledger_stage_end();
+	FAULT_POINT("batch-written");
 	poll_remember(NULL);
 	store_session_end();
 	store_wait_instead(NULL);
@@ -235,20 +258,14 @@ batch_accept(Event *events, int count, BatchMode mode, Receipt *receipts)
 	batch.trusting = batch_wary == 0;
 	while (!batch_run_try(&batch, &wait))
 	{
-		if (wait.kind != STORE_WAIT_LANE && !batch.trusting)
-			batch.disturbed = true;
-		if (wait.kind != STORE_WAIT_LANE && batch.trusting)
-		{
-			batch.trusting = false;
-			batch_wary = BATCH_WARY;
-		}
+		if (wait.kind != STORE_WAIT_LANE)
+			batch_lose_trust(&batch);
 		MemoryContextReset(batch.try_context);
+		FAULT_POINT("batch-waits");
 		store_wait(&wait);
 	}
-	if (batch_met_repeats(&batch))
-		batch_wary = BATCH_WARY;
-	else if (batch_wary > 0)
-		batch_wary--;
+	FAULT_POINT("batch-done");
+	batch_learn(&batch);
 	MemoryContextDelete(batch.try_context);
 	for (int i = 0; i < count; i++)
 		stats_count_outcome(receipts[i].outcome);

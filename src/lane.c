@@ -24,6 +24,7 @@
 #include "utils/resowner.h"
 #include "utils/syscache.h"
 
+#include "fault.h"
 #include "lane.h"
 #include "lane_wait.h"
 #include "stats.h"
@@ -220,6 +221,7 @@ lane_remember(int32 poll_id, int lane)
 	hold->poll_id = poll_id;
 	hold->lane = lane;
 	hold->nest_level = GetCurrentTransactionNestLevel();
+	FAULT_POINT("lane-taken");
 	dlist_push_head(&lane_list, &hold->node);
 	slot = lane_map_insert(lane_map, poll_id, &found);
 	Assert(!found);

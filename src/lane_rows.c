@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 
 #include "choice.h"
+#include "fault.h"
 #include "lane_rows.h"
 #include "store.h"
 
@@ -271,6 +272,7 @@ lane_rows_write(LaneHold *hold, int64 seq, int64 keys,
 	lane_load(hold);
 	if (wide)
 		lane_rows_write_wide(hold, changes, count);
+	FAULT_POINT("flush-wide-written");
 	if (narrow || seq != hold->seq || keys != hold->keys)
 		lane_write(hold, seq, keys,
 				   lane_rows_merge(hold->counts, changes, count));

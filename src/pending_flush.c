@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "fault.h"
 #include "lane_rows.h"
 #include "pending.h"
 #include "pending_level.h"
@@ -119,6 +120,7 @@ pending_write_poll(int32 poll_id, const CountEntry *changes, int count,
 	LaneHold *hold = lane_held(poll_id);
 	int64 seq = pending_next_seq(hold) - 1;
 
+	FAULT_POINT("flush-poll");
 	lane_load(hold);
 	if (record != NULL)
 	{
@@ -247,10 +249,12 @@ pending_do_flush(bool remember)
 	/* Rows of this very command could not be updated. */
 	CommandCounterIncrement();
 	record = remember ? pending_record() : NULL;
+	FAULT_POINT("flush-begun");
 	session = store_session_begin(context);
 	pending_write(record);
 	if (session)
 		store_session_end();
+	FAULT_POINT("flush-written");
 	if (record != NULL)
 		record->command = GetCurrentCommandId(true);
 	pending_written = true;

@@ -15,6 +15,7 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 
+#include "fault.h"
 #include "lane.h"
 #include "pending.h"
 #include "poll_admin.h"
@@ -34,9 +35,12 @@ poll_close_under_lanes(int32 poll_id)
 {
 	Datum values[] = {Int32GetDatum(poll_id)};
 
+	FAULT_POINT("close-lanes-taken");
 	snapshot_lock(poll_id);
 	(void) store_run(&mark_closed, values, NULL);
+	FAULT_POINT("close-marked");
 	snapshot_finish(poll_id);
+	FAULT_POINT("close-published");
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
+#include "fault.h"
 #include "lane.h"
 #include "pending.h"
 #include "poll_tally.h"
@@ -31,8 +32,10 @@ poll_tally_at_xact_event(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
 			pending_flush();
+			FAULT_POINT("flushed-at-end");
 			break;
 		case XACT_EVENT_COMMIT:
+			FAULT_POINT("committed");
 			if (pending_was_written())
 				shared_note_moved();
 			snapshot_at_commit();
@@ -45,6 +48,8 @@ poll_tally_at_xact_event(XactEvent event, void *arg)
 			store_plans_at_abort(0);
 			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
+			if (event == XACT_EVENT_PREPARE)
+				FAULT_POINT("prepared");
 			snapshot_at_end();
 			pending_at_end();
 			lane_at_end();
@@ -79,6 +84,7 @@ poll_tally_at_subxact_event(SubXactEvent event, SubTransactionId self,
 void
 _PG_init(void)
 {
+	FAULT_DEFINE_SETTING();
 	settings_define();
 	RegisterXactCallback(poll_tally_at_xact_event, NULL);
 	RegisterSubXactCallback(poll_tally_at_subxact_event, NULL);

@@ -15,6 +15,7 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 
+#include "fault.h"
 #include "lane.h"
 #include "pending.h"
 #include "poll_admin.h"
@@ -132,7 +133,10 @@ rebuild_under_lanes(const text *name, const Poll *poll)
 	if (wrong == 0)
 		return 0;
 	for (int i = 0; i < lengthof(rebuild_steps); i++)
+	{
+		FAULT_POINT("rebuild-step");
 		(void) store_run(&rebuild_steps[i], poll_id, NULL);
+	}
 	if (!poll->closed && !poll->hidden)
 		snapshot_repair(poll->poll_id);
 	return wrong;

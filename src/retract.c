@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "exact.h"
+#include "fault.h"
 #include "ledger.h"
 #include "pending.h"
 #include "poll.h"
@@ -168,6 +169,7 @@ retract_enter(const Retraction *retraction, Poll *poll, LaneHold *hold,
 	entry->position = position_make(hold->lane, seq);
 	if (!ledger_insert(entry, NULL))
 		return RETRACT_ANEW;
+	FAULT_POINT("retract-inserted");
 	pending_add(hold, seq, entry->effect);
 	receipt->stored = true;
 	receipt->position = entry->position;

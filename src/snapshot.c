@@ -14,6 +14,7 @@
 #include "utils/array.h"
 #include "utils/memutils.h"
 
+#include "fault.h"
 #include "settings.h"
 #include "snapshot.h"
 #include "stats.h"
@@ -290,6 +291,7 @@ snapshot_insert(Datum poll_ids, bool final, bool always)
 	uint64 count = store_run(&publish_snapshots, values, NULL);
 	Datum published[2];
 
+	FAULT_POINT("publish-inserted");
 	if (count == 0)
 		return 0;
 	snapshot_log(count, final);
@@ -300,7 +302,9 @@ snapshot_insert(Datum poll_ids, bool final, bool always)
 		(void) store_run(&announce, published, NULL);
 	else
 		stats_count_many(STATS_NOTIFY_FAILURES, count);
+	FAULT_POINT("publish-announced");
 	(void) store_run(&forget_old, published, NULL);
+	FAULT_POINT("publish-pruned");
 	/* An announced revision must not vanish and return with other content. */
 	ForceSyncCommit();
 	return count;
