@@ -8,18 +8,56 @@
 #ifndef POLL_TALLY_COMPAT_H
 #define POLL_TALLY_COMPAT_H
 
-#include "postgres.h"
-#include "access/genam.h"
-#include "access/tableam.h"
+#include "core.h"
+
 #include "common/jsonapi.h"
-#include "executor/executor.h"
-#include "funcapi.h"
 #include "mb/pg_wchar.h"
-#include "utils/snapmgr.h"
 
 #if PG_VERSION_NUM < 150000
 #error "poll_tally needs PostgreSQL 15 or later"
 #endif
+
+/*
+ * Semantic actions of the JSON parser return nothing in 15, where only an error
+ * stops the parser, and a verdict from 16 on.
+ */
+#if PG_VERSION_NUM >= 160000
+typedef JsonParseErrorType CompatJsonAction;
+#define COMPAT_JSON_CONTINUE return JSON_SUCCESS
+#define COMPAT_JSON_STOP return JSON_SEM_ACTION_FAILED
+#define compat_json_stopped(result) ((result) == JSON_SEM_ACTION_FAILED)
+#else
+typedef void CompatJsonAction;
+#define COMPAT_JSON_CONTINUE return
+#define COMPAT_JSON_STOP return
+#define compat_json_stopped(result) false
+#endif
+
+/*
+ * A lexer for text, with escapes decoded: from 17 on its context may be the
+ * caller's.
+ */
+static inline JsonLexContext *
+compat_json_lexer(const char *text, int length, int encoding)
+{
+#if PG_VERSION_NUM >= 170000
+	return makeJsonLexContextCstringLen(NULL, text, length, encoding, true);
+#else
+	return makeJsonLexContextCstringLen(unconstify(char *, text), length,
+										encoding, true);
+#endif
+}
+
+/*
+ * What follows is for the server alone.
+ */
+#ifndef FRONTEND
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "funcapi.h"
+#include "utils/snapmgr.h"
 
 /*
  * The macros of varlena values moved out of postgres.h in 16.
@@ -56,38 +94,6 @@
 		return dummy;                         \
 	} while (0)
 #endif
-
-/*
- * Semantic actions of the JSON parser return nothing in 15, where only an error
- * stops the parser, and a verdict from 16 on.
- */
-#if PG_VERSION_NUM >= 160000
-typedef JsonParseErrorType CompatJsonAction;
-#define COMPAT_JSON_CONTINUE return JSON_SUCCESS
-#define COMPAT_JSON_STOP return JSON_SEM_ACTION_FAILED
-#define compat_json_stopped(result) ((result) == JSON_SEM_ACTION_FAILED)
-#else
-typedef void CompatJsonAction;
-#define COMPAT_JSON_CONTINUE return
-#define COMPAT_JSON_STOP return
-#define compat_json_stopped(result) false
-#endif
-
-/*
- * A lexer for text in the server's encoding, with escapes decoded: from 17 on
- * its context may be the caller's.
- */
-static inline JsonLexContext *
-compat_json_lexer(const char *text, int length)
-{
-#if PG_VERSION_NUM >= 170000
-	return makeJsonLexContextCstringLen(NULL, text, length,
-										GetDatabaseEncoding(), true);
-#else
-	return makeJsonLexContextCstringLen(unconstify(char *, text), length,
-										GetDatabaseEncoding(), true);
-#endif
-}
 
 /*
  * Index scans carry instrumentation from 18 on.
@@ -146,5 +152,7 @@ compat_update_tuple(ResultRelInfo *result, EState *estate, ItemPointer tid,
 										NIL));
 #endif
 }
+
+#endif /* FRONTEND */
 
 #endif /* POLL_TALLY_COMPAT_H */

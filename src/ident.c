@@ -6,7 +6,7 @@
  * or outside the set makes a name malformed, whatever its encoding.  Only the
  * sentence about it needs the server, for its memory.
  */
-#include "postgres.h"
+#include "core.h"
 
 #include "ident.h"
 

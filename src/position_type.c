@@ -2,8 +2,7 @@
  * position_type.c
  *		The data type event_position: text, binary, comparison, hashing.
  *
- * Invariant: a position has one text form, so input is strict: digits without
- * sign, blanks or leading zeros around one slash.
+ * The text's reader is position_text.c.
  */
 #include "postgres.h"
 
@@ -30,37 +29,15 @@ PG_FUNCTION_INFO_V1(position_lane_sql);
 PG_FUNCTION_INFO_V1(position_seq_sql);
 PG_FUNCTION_INFO_V1(position_make_sql);
 
-/*
- * Read a number at *text and move *text behind it.  Returns false when there is
- * none or it has a leading zero.  One beyond "maximum" is read to its end and
- * stored as something larger than that.
- */
-static bool
-position_read_number(const char **text, uint64 maximum, uint64 *number)
-{
-	const char *at = *text;
-
-	if (*at < '0' || *at > '9' ||
-		(at[0] == '0' && at[1] >= '0' && at[1] <= '9'))
-		return false;
-	for (*number = 0; *at >= '0' && *at <= '9'; at++)
-	{
-		if (*number <= maximum)
-			*number = *number * 10 + (uint64) (*at - '0');
-	}
-	*text = at;
-	return true;
-}
-
 Datum
 position_in(PG_FUNCTION_ARGS)
 {
 	const char *text = PG_GETARG_CSTRING(0);
-	const char *at = text;
-	uint64 lane, seq;
+	int lane;
+	int64 seq;
+	PositionText verdict = position_text_read(text, &lane, &seq);
 
-	if (!position_read_number(&at, POSITION_MAX_LANE, &lane) || *at++ != '/' ||
-		!position_read_number(&at, POSITION_MAX_SEQ, &seq) || *at != '\0')
+	if (verdict == POSITION_TEXT_MALFORMED)
 		compat_ereturn(
 			fcinfo->context, (Datum) 0,
 			(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
@@ -68,7 +45,7 @@ position_in(PG_FUNCTION_ARGS)
 					"event_position", text),
 			 errhint("Write lane/seq, two decimal numbers without sign, blanks "
 					 "or leading zeros, such as 3/1842.")));
-	if (lane > POSITION_MAX_LANE || seq > POSITION_MAX_SEQ)
+	if (verdict == POSITION_TEXT_OUT_OF_RANGE)
 		compat_ereturn(
 			fcinfo->context, (Datum) 0,
 			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -77,7 +54,7 @@ position_in(PG_FUNCTION_ARGS)
 			 errdetail("A lane is at most %d and a seq at most " INT64_FORMAT
 					   ".",
 					   POSITION_MAX_LANE, POSITION_MAX_SEQ)));
-	PG_RETURN_EVENT_POSITION(position_make((int) lane, (int64) seq));
+	PG_RETURN_EVENT_POSITION(position_make(lane, seq));
 }
 
 Datum

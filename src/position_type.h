@@ -11,11 +11,11 @@
 #include "postgres.h"
 #include "fmgr.h"
 
+#include "position_text.h"
+
 typedef uint64 EventPosition;
 
 #define POSITION_SEQ_BITS 48
-#define POSITION_MAX_LANE 0xFFFF
-#define POSITION_MAX_SEQ INT64CONST(0xFFFFFFFFFFFF)
 
 #define DatumGetEventPosition(datum) ((EventPosition) DatumGetUInt64(datum))
 #define EventPositionGetDatum(position) UInt64GetDatum(position)

@@ -5,10 +5,7 @@
  * Invariant: a text and the jsonb of the same text are accepted or refused
  * alike, since one function reads every number and one rule judges every key.
  * (Only a choice given twice differs: jsonb has dropped one before we see it.)
- * Escapes in keys are decoded by the server's lexer before they are judged.
- *
- * The first thing inside the object that is no number stops the parser, so that
- * no input makes it recurse.
+ * The text's reader is tally_text.c.
  */
 #include "postgres.h"
 
@@ -18,7 +15,7 @@
 #include "compat.h"
 #include "ident.h"
 #include "tally_json.h"
-#include "tally_number.h"
+#include "tally_text.h"
 
 PG_FUNCTION_INFO_V1(tally_in);
 PG_FUNCTION_INFO_V1(tally_out);
@@ -26,67 +23,21 @@ PG_FUNCTION_INFO_V1(tally_to_json_sql);
 PG_FUNCTION_INFO_V1(tally_to_jsonb_sql);
 PG_FUNCTION_INFO_V1(tally_from_jsonb_sql);
 
-/* Room for the entries of a text to begin with. */
-#define TALLY_READER_FIRST_ROOM 16
-
-/* What the semantic actions of the parser know. */
-typedef struct TallyReader
+/* The SQLSTATE of what is wrong with a text. */
+static int
+tally_text_sqlstate(TallyFault fault)
 {
-	JsonLexContext *lexer;
-	Node *escontext; /* takes soft errors, or NULL */
-	bool in_object;
-	const char *separator; /* the { or , before the next key */
-	const char *value;     /* where the value being read begins */
-	TallyEntry *entries;   /* the last one is being read */
-	int count;
-	int room; /* entries allocated */
-} TallyReader;
-
-/* What is wrong with a tally in JSON; sqlstate 0 when nothing is. */
-typedef struct TallyProblem
-{
-	int sqlstate;
-	char *detail; /* a palloc'd sentence */
-} TallyProblem;
-
-/* Judge the count of a choice, given as a JSON number. */
-static TallyProblem
-tally_read_count(const char *token, TallyEntry *entry)
-{
-	TallyProblem problem = {0, NULL};
-	int64_t count;
-
-	switch (tally_number_read(token, &count))
-	{
-		case TALLY_NUMBER_OK:
-			entry->count = count;
-			break;
-		case TALLY_NUMBER_NO_INTEGER:
-			problem.sqlstate = ERRCODE_INVALID_TEXT_REPRESENTATION;
-			problem.detail =
-				psprintf("The count of choice \"%.*s\" is not an integer.",
-						 entry->length, entry->choice);
-			break;
-		case TALLY_NUMBER_OUT_OF_RANGE:
-			problem.sqlstate = ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE;
-			problem.detail =
-				psprintf(TALLY_OVERFLOW_DETAIL, entry->length, entry->choice);
-			break;
-	}
-	return problem;
+	return fault == TALLY_COUNT_TOO_LARGE ? ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE
+										  : ERRCODE_INVALID_TEXT_REPRESENTATION;
 }
 
-/* The value as a whole (entry is NULL), or a count, is of the wrong type. */
-static char *
-tally_describe_type(const TallyEntry *entry, const char *type)
+/* Of a jsonb: no problem of syntax but that of a key. */
+static int
+tally_jsonb_sqlstate(TallyFault fault)
 {
-	if (entry == NULL)
-		return psprintf(
-			"The value is of JSON type %s; it must be an object of counts.",
-			type);
-	return psprintf("The count of choice \"%.*s\" is of JSON type %s; it must "
-					"be an integer.",
-					entry->length, entry->choice, type);
+	return fault == TALLY_NO_INTEGER || fault == TALLY_WRONG_TYPE
+			   ? ERRCODE_INVALID_PARAMETER_VALUE
+			   : tally_text_sqlstate(fault);
 }
 
 /*
@@ -95,194 +46,47 @@ tally_describe_type(const TallyEntry *entry, const char *type)
 
 /* Report a problem with a text; in 15, and for hard errors, does not return. */
 static void
-tally_reader_report(TallyReader *reader, int sqlstate, const char *detail,
-					const char *place)
+tally_report(void *escontext, TallyProblem problem, const char *text,
+			 const char *place)
 {
-	const char *text = reader->lexer->input;
+	int sqlstate = tally_text_sqlstate(problem.fault);
 
-	if (place == NULL)
-		place = text + reader->lexer->input_length;
-	if (sqlstate == ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE)
+	if (problem.fault == TALLY_COUNT_TOO_LARGE)
 		compat_errsave(
-			reader->escontext,
+			(Node *) escontext,
 			(errcode(sqlstate), errmsg("count out of range"),
-			 errdetail("%s See character %d.", detail,
+			 errdetail("%s See character %d.", problem.detail,
 					   pg_mbstrlen_with_len(text, place - text) + 1)));
 	else
 		compat_errsave(
-			reader->escontext,
+			(Node *) escontext,
 			(errcode(sqlstate),
 			 errmsg("invalid input syntax for type %s", "tally"),
-			 errdetail("%s See character %d.", detail,
+			 errdetail("%s See character %d.", problem.detail,
 					   pg_mbstrlen_with_len(text, place - text) + 1)));
-}
-
-static void
-tally_reader_report_type(TallyReader *reader, const char *type)
-{
-	const TallyEntry *entry =
-		reader->in_object ? &reader->entries[reader->count - 1] : NULL;
-
-	tally_reader_report(reader, ERRCODE_INVALID_TEXT_REPRESENTATION,
-						tally_describe_type(entry, type), reader->value);
-}
-
-static CompatJsonAction
-tally_reader_object_start(void *state)
-{
-	TallyReader *reader = (TallyReader *) state;
-
-	if (reader->in_object)
-	{
-		tally_reader_report_type(reader, "object");
-		COMPAT_JSON_STOP;
-	}
-	reader->in_object = true;
-	reader->separator = reader->lexer->token_start;
-	COMPAT_JSON_CONTINUE;
-}
-
-static CompatJsonAction
-tally_reader_array_start(void *state)
-{
-	tally_reader_report_type((TallyReader *) state, "array");
-	COMPAT_JSON_STOP;
-}
-
-/* Where the key begins whose value the lexer stands at. */
-static const char *
-tally_reader_key_place(const TallyReader *reader)
-{
-	const char *place = reader->separator + 1;
-
-	while (*place != '"')
-		place++; /* white space */
-	return place;
-}
-
-static CompatJsonAction
-tally_reader_field_start(void *state, char *name, bool isnull)
-{
-	TallyReader *reader = (TallyReader *) state;
-	TallyEntry *entry;
-	char *problem;
-
-	reader->value = reader->lexer->token_start;
-	problem = ident_problem("choice", name, strlen(name));
-	if (problem != NULL)
-	{
-		tally_reader_report(reader, ERRCODE_INVALID_TEXT_REPRESENTATION,
-							problem, tally_reader_key_place(reader));
-		COMPAT_JSON_STOP;
-	}
-	if (reader->count == reader->room)
-	{
-		TallyEntry *larger = tally_alloc_entries((int64) reader->room * 2);
-
-		memcpy(larger, reader->entries, sizeof(TallyEntry) * reader->count);
-		pfree(reader->entries);
-		reader->entries = larger;
-		reader->room *= 2;
-	}
-	entry = &reader->entries[reader->count++];
-	entry->choice = name;
-	entry->length = strlen(name);
-	entry->count = 0;
-	COMPAT_JSON_CONTINUE;
-}
-
-static CompatJsonAction
-tally_reader_field_end(void *state, char *name, bool isnull)
-{
-	TallyReader *reader = (TallyReader *) state;
-
-	reader->separator = reader->lexer->token_start;
-	COMPAT_JSON_CONTINUE;
-}
-
-static const char *
-tally_token_type(JsonTokenType token_type)
-{
-	switch (token_type)
-	{
-		case JSON_TOKEN_STRING:
-			return "string";
-		case JSON_TOKEN_NUMBER:
-			return "number";
-		case JSON_TOKEN_NULL:
-			return "null";
-		default:
-			return "boolean";
-	}
-}
-
-static CompatJsonAction
-tally_reader_scalar(void *state, char *token, JsonTokenType token_type)
-{
-	TallyReader *reader = (TallyReader *) state;
-	TallyProblem problem;
-
-	if (!reader->in_object || token_type != JSON_TOKEN_NUMBER)
-	{
-		tally_reader_report_type(reader, tally_token_type(token_type));
-		COMPAT_JSON_STOP;
-	}
-	problem = tally_read_count(token, &reader->entries[reader->count - 1]);
-	pfree(token);
-	if (problem.sqlstate != 0)
-	{
-		tally_reader_report(reader, problem.sqlstate, problem.detail,
-							reader->value);
-		COMPAT_JSON_STOP;
-	}
-	COMPAT_JSON_CONTINUE;
-}
-
-/* Run the parser; false when a soft error was reported. */
-static bool
-tally_reader_parse(TallyReader *reader)
-{
-	JsonSemAction actions = {0};
-	JsonParseErrorType result;
-
-	actions.semstate = reader;
-	actions.object_start = tally_reader_object_start;
-	actions.array_start = tally_reader_array_start;
-	actions.object_field_start = tally_reader_field_start;
-	actions.object_field_end = tally_reader_field_end;
-	actions.scalar = tally_reader_scalar;
-	result = pg_parse_json(reader->lexer, &actions);
-	if (result == JSON_SUCCESS)
-		return true;
-	if (!compat_json_stopped(result))
-		tally_reader_report(reader, ERRCODE_INVALID_TEXT_REPRESENTATION,
-							json_errdetail(result, reader->lexer),
-							reader->lexer->token_start);
-	return false;
 }
 
 Tally *
 tally_from_text(const char *text, Node *escontext)
 {
-	TallyReader reader = {0};
+	TallyTextReport report = {tally_report, escontext};
+	TallyEntry *entries;
+	int count;
 	int duplicate;
 
-	reader.lexer = compat_json_lexer(text, strlen(text));
-	reader.escontext = escontext;
-	reader.value = text;
-	reader.room = TALLY_READER_FIRST_ROOM;
-	reader.entries = tally_alloc_entries(reader.room);
-	if (!tally_reader_parse(&reader))
+	entries = tally_text_read(text, strlen(text), GetDatabaseEncoding(), report,
+							  &count);
+	if (entries == NULL)
 		return NULL;
-	duplicate = tally_sort(reader.entries, reader.count);
+	duplicate = tally_sort(entries, count);
 	if (duplicate >= 0)
 		compat_ereturn(
 			escontext, NULL,
 			(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
 			 errmsg("invalid input syntax for type %s", "tally"),
-			 errdetail(TALLY_DUPLICATE_DETAIL, reader.entries[duplicate].length,
-					   reader.entries[duplicate].choice)));
-	return tally_build(reader.entries, reader.count);
+			 errdetail(TALLY_DUPLICATE_DETAIL, entries[duplicate].length,
+					   entries[duplicate].choice)));
+	return tally_build(entries, count);
 }
 
 void
@@ -312,7 +116,7 @@ tally_append_json(StringInfo out, const Tally *tally)
 static TallyProblem
 tally_read_pair(const JsonbValue *key, JsonbValue *value, TallyEntry *entry)
 {
-	TallyProblem problem = {0, NULL};
+	TallyProblem problem = {TALLY_FINE, NULL};
 	char *number;
 
 	entry->choice = key->val.string.val;
@@ -320,20 +124,14 @@ tally_read_pair(const JsonbValue *key, JsonbValue *value, TallyEntry *entry)
 	problem.detail = ident_problem("choice", entry->choice, entry->length);
 	if (problem.detail != NULL)
 	{
-		problem.sqlstate = ERRCODE_INVALID_TEXT_REPRESENTATION;
+		problem.fault = TALLY_MALFORMED;
 		return problem;
 	}
 	if (value->type != jbvNumeric)
-	{
-		problem.sqlstate = ERRCODE_INVALID_PARAMETER_VALUE;
-		problem.detail = tally_describe_type(entry, JsonbTypeName(value));
-		return problem;
-	}
+		return tally_text_wrong_type(entry, JsonbTypeName(value));
 	number = numeric_normalize(value->val.numeric);
-	problem = tally_read_count(number, entry);
+	problem = tally_text_count(number, entry);
 	pfree(number);
-	if (problem.sqlstate == ERRCODE_INVALID_TEXT_REPRESENTATION)
-		problem.sqlstate = ERRCODE_INVALID_PARAMETER_VALUE;
 	return problem;
 }
 
@@ -341,17 +139,15 @@ tally_read_pair(const JsonbValue *key, JsonbValue *value, TallyEntry *entry)
 static TallyProblem
 tally_judge_root(Jsonb *jsonb)
 {
-	TallyProblem problem = {0, NULL};
+	TallyProblem fine = {TALLY_FINE, NULL};
 	JsonbValue scalar;
 	const char *type = "array";
 
 	if (JB_ROOT_IS_OBJECT(jsonb))
-		return problem;
+		return fine;
 	if (JsonbExtractScalar(&jsonb->root, &scalar))
 		type = JsonbTypeName(&scalar);
-	problem.sqlstate = ERRCODE_INVALID_PARAMETER_VALUE;
-	problem.detail = tally_describe_type(NULL, type);
-	return problem;
+	return tally_text_wrong_type(NULL, type);
 }
 
 /*
@@ -368,7 +164,7 @@ tally_read_jsonb(Jsonb *jsonb, Tally **tally)
 	TallyEntry *entries;
 	int count = 0;
 
-	if (problem.sqlstate != 0)
+	if (problem.fault != TALLY_FINE)
 		return problem;
 	entries = tally_alloc_entries(JB_ROOT_COUNT(jsonb));
 	it = JsonbIteratorInit(&jsonb->root);
@@ -378,7 +174,7 @@ tally_read_jsonb(Jsonb *jsonb, Tally **tally)
 			continue;
 		(void) JsonbIteratorNext(&it, &value, true);
 		problem = tally_read_pair(&key, &value, &entries[count++]);
-		if (problem.sqlstate != 0)
+		if (problem.fault != TALLY_FINE)
 			return problem;
 	}
 	*tally = tally_build(entries, count);
@@ -391,9 +187,9 @@ tally_from_jsonb(Jsonb *jsonb, Tally **tally, char **detail)
 {
 	TallyProblem problem = tally_read_jsonb(jsonb, tally);
 
-	if (problem.sqlstate != 0)
+	if (problem.fault != TALLY_FINE)
 		*detail = problem.detail;
-	return problem.sqlstate == 0;
+	return problem.fault == TALLY_FINE;
 }
 
 Jsonb *
@@ -465,12 +261,13 @@ tally_from_jsonb_sql(PG_FUNCTION_ARGS)
 	Tally *tally = NULL;
 	TallyProblem problem = tally_read_jsonb(PG_GETARG_JSONB_P(0), &tally);
 
-	if (problem.sqlstate == ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE)
-		ereport(ERROR, (errcode(problem.sqlstate), errmsg("count out of range"),
+	int sqlstate = tally_jsonb_sqlstate(problem.fault);
+
+	if (problem.fault == TALLY_COUNT_TOO_LARGE)
+		ereport(ERROR, (errcode(sqlstate), errmsg("count out of range"),
 						errdetail_internal("%s", problem.detail)));
-	if (problem.sqlstate != 0)
-		ereport(ERROR,
-				(errcode(problem.sqlstate), errmsg("jsonb is no valid tally"),
-				 errdetail_internal("%s", problem.detail)));
+	if (problem.fault != TALLY_FINE)
+		ereport(ERROR, (errcode(sqlstate), errmsg("jsonb is no valid tally"),
+						errdetail_internal("%s", problem.detail)));
 	PG_RETURN_TALLY(tally);
 }

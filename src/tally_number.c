@@ -6,7 +6,7 @@
  * written: 100, 100.0, 1e2 and 10000e-2 are one count.  It is exact, however
  * many digits there are, and plain C.
  */
-#include "postgres.h"
+#include "core.h"
 
 #include "tally_number.h"
 

@@ -17,6 +17,7 @@
 #include "compat.h"
 #include "ident.h"
 #include "tally_type.h"
+#include "tally_wire.h"
 
 PG_FUNCTION_INFO_V1(tally_recv);
 PG_FUNCTION_INFO_V1(tally_send);
@@ -232,8 +233,6 @@ tally_hash_extended(PG_FUNCTION_ARGS)
  */
 
 /* The least that an entry takes: length, one byte, count. */
-#define TALLY_WIRE_ENTRY_MIN (1 + 1 + 8)
-
 Datum
 tally_send(PG_FUNCTION_ARGS)
 {
@@ -263,56 +262,21 @@ tally_refuse_binary(const char *detail)
 					errdetail_internal("%s", detail)));
 }
 
-static int
-tally_bytes_left(StringInfo message)
-{
-	return message->len - message->cursor;
-}
-
-/* Read an entry; its choice points into the message. */
-static void
-tally_recv_entry(StringInfo message, TallyEntry *entry)
-{
-	char *problem;
-
-	if (tally_bytes_left(message) < TALLY_WIRE_ENTRY_MIN)
-		tally_refuse_binary("An entry is cut off.");
-	entry->length = pq_getmsgbyte(message);
-	if (tally_bytes_left(message) < entry->length + (int) sizeof(int64))
-		tally_refuse_binary("An entry is cut off.");
-	entry->choice = pq_getmsgbytes(message, entry->length);
-	problem = ident_problem("choice", entry->choice, entry->length);
-	if (problem != NULL)
-		tally_refuse_binary(problem);
-	entry->count = pq_getmsgint64(message);
-	if (entry->count == 0)
-		tally_refuse_binary(psprintf("Choice \"%.*s\" counts 0.", entry->length,
-									 entry->choice));
-}
-
 /* Only the canonical form is taken. */
 Datum
 tally_recv(PG_FUNCTION_ARGS)
 {
 	StringInfo message = (StringInfo) PG_GETARG_POINTER(0);
+	TallyWire wire = {message->data + message->cursor,
+					  message->data + message->len};
 	TallyEntry *entries;
-	int32 count;
+	char *problem;
+	int count;
 
-	if (tally_bytes_left(message) < (int) sizeof(int32))
-		tally_refuse_binary("The number of entries is missing.");
-	count = (int32) pq_getmsgint(message, sizeof(int32));
-	if (count < 0 || count > tally_bytes_left(message) / TALLY_WIRE_ENTRY_MIN)
-		tally_refuse_binary("The number of entries does not fit the length.");
-	entries = tally_alloc_entries(count);
-	for (int i = 0; i < count; i++)
-	{
-		tally_recv_entry(message, &entries[i]);
-		if (i > 0 &&
-			tally_compare_choice(entries[i - 1].choice, entries[i - 1].length,
-								 entries[i].choice, entries[i].length) >= 0)
-			tally_refuse_binary(psprintf("Choice \"%.*s\" is out of order.",
-										 entries[i].length, entries[i].choice));
-	}
+	entries = tally_wire_read(&wire, &count, &problem);
+	if (entries == NULL)
+		tally_refuse_binary(problem);
+	message->cursor = wire.next - message->data;
 	PG_RETURN_TALLY(tally_build(entries, count));
 }
 

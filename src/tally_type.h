@@ -12,19 +12,14 @@
 #include "postgres.h"
 #include "fmgr.h"
 
+#include "tally_entry.h"
+
 /*
  * Behind the varlena header stand packed entries: uint8 length of the choice,
  * its bytes, int64 count (unaligned, native byte order).  The header may be a
  * short one, so read through the functions below only.
  */
 typedef struct varlena Tally;
-
-typedef struct TallyEntry
-{
-	const char *choice; /* not NUL-terminated */
-	int length;         /* bytes of choice, 1 to 64 */
-	int64 count;
-} TallyEntry;
 
 typedef struct TallyIterator
 {
@@ -41,24 +36,11 @@ typedef struct TallyIterator
 extern void tally_iterate(const Tally *tally, TallyIterator *it);
 extern bool tally_next(TallyIterator *it, TallyEntry *entry);
 
-/* Room for entries, palloc'd; 54000 when there are too many for that. */
-extern TallyEntry *tally_alloc_entries(int64 count);
-
-/*
- * Sort entries bytewise by choice, in place.  Returns the index of an entry
- * whose choice also stands before it, or -1 when no choice stands twice.
- */
-extern int tally_sort(TallyEntry *entries, int count);
-
 /*
  * Build a palloc'd tally.  Sorts the entries in place and drops zeros.  The
  * caller has made sure that each choice is an identifier and stands once.
  */
 extern Tally *tally_build(TallyEntry *entries, int count);
-
-/* Bytewise order of choices: below, at or above 0, as memcmp. */
-extern int tally_compare_choice(const char *a, int alen, const char *b,
-								int blen);
 
 /* The count of a choice, 0 when absent. */
 extern int64 tally_get(const Tally *tally, const char *choice, int length);
@@ -72,12 +54,7 @@ extern Tally *tally_add(const Tally *a, const Tally *b);
 extern Tally *tally_subtract(const Tally *a, const Tally *b);
 extern Tally *tally_negate(const Tally *a);
 
-/* The DETAIL of a choice that stands twice. */
-#define TALLY_DUPLICATE_DETAIL "Choice \"%.*s\" is given more than once."
-
-/* The DETAIL of a count that does not fit into bigint, and 22003 with it. */
-#define TALLY_OVERFLOW_DETAIL \
-	"The count of choice \"%.*s\" does not fit into bigint."
+/* A count does not fit into bigint: 22003. */
 extern void tally_raise_overflow(const char *choice, int length);
 
 /*
