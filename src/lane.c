@@ -18,14 +18,13 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/syscache.h"
 
 #include "fault.h"
 #include "lane.h"
+#include "lane_lock.h"
 #include "lane_wait.h"
 #include "stats.h"
 #include "store.h"
@@ -66,123 +65,6 @@ static List *lane_all = NIL;
 
 /* Moves on when rows that were loaded are no longer as they were. */
 static uint64 lane_generation = 1;
-
-/*
- * The lane that this backend held last of a poll: tried first, so that backends
- * that meet at a hot poll settle on lanes of their own.  Only a hint.
- */
-#define LANE_HINTS 64
-static struct
-{
-	int32 poll_id;
-	int lane;
-} lane_hints[LANE_HINTS];
-
-void
-lane_locktag(LOCKTAG *tag, int32 poll_id, int lane)
-{
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) poll_id, (uint32) lane,
-						 LANE_LOCK_CLASS);
-}
-
-/*
- * Lock or unlock for the subtransaction, not for the portal that happens to run:
- * a cursor that fails in a savepoint after it was opened has all its locks
- * released with the savepoint, also those that it took before.
- */
-static bool
-lane_lock(int32 poll_id, int lane, bool wait)
-{
-	ResourceOwner owner = CurrentResourceOwner;
-	LockAcquireResult result;
-	LOCKTAG tag;
-
-	lane_locktag(&tag, poll_id, lane);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	/* After an error, the abort sets the owner anew. */
-	result = LockAcquire(&tag, ExclusiveLock, false, !wait);
-	CurrentResourceOwner = owner;
-	return result != LOCKACQUIRE_NOT_AVAIL;
-}
-
-static void
-lane_unlock(int32 poll_id, int lane)
-{
-	ResourceOwner owner = CurrentResourceOwner;
-	LOCKTAG tag;
-
-	lane_locktag(&tag, poll_id, lane);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(&tag, ExclusiveLock, false);
-	CurrentResourceOwner = owner;
-}
-
-static bool
-lane_try(int32 poll_id, int lane)
-{
-	return lane_lock(poll_id, lane, false);
-}
-
-static void
-lane_await(int32 poll_id, int lane)
-{
-	(void) lane_lock(poll_id, lane, true);
-}
-
-/* The lane of the poll that this backend held last, or -1. */
-static int
-lane_home(int32 poll_id, int max_lanes)
-{
-	int hint = (uint32) poll_id % LANE_HINTS;
-
-	if (lane_hints[hint].poll_id != poll_id ||
-		lane_hints[hint].lane >= max_lanes)
-		return -1;
-	return lane_hints[hint].lane;
-}
-
-/*
- * Lock a lane that is free: the one held last, else the first from 0 upwards, so
- * that a new lane is opened only when those before it are taken; -1: none is.
- */
-static int
-lane_try_any(int32 poll_id, int max_lanes)
-{
-	int home = lane_home(poll_id, max_lanes);
-
-	if (home >= 0 && lane_try(poll_id, home))
-		return home;
-	for (int lane = 0; lane < max_lanes; lane++)
-	{
-		if (lane != home && lane_try(poll_id, lane))
-			return lane;
-	}
-	return -1;
-}
-
-/*
- * Lock a lane, waiting if need be: beside the queue where nothing else is held
- * of ours, else, and after a while, in the queue of one, spread over the
- * backends.
- */
-static int
-lane_lock_any(int32 poll_id, int max_lanes)
-{
-	int lane = lane_try_any(poll_id, max_lanes);
-
-	if (lane >= 0)
-		return lane;
-	store_refuse_to_wait_for_lane(poll_id, false);
-	stats_count(STATS_LANE_WAITS);
-	if (lane_map == NULL)
-		lane = lane_wait(poll_id, max_lanes, lane_try_any);
-	if (lane >= 0)
-		return lane;
-	lane = lane_home(poll_id, max_lanes);
-	lane = lane >= 0 ? lane : MyProcPid % max_lanes;
-	lane_await(poll_id, lane);
-	return lane;
-}
 
 List *
 lane_list_held(List *polls)
@@ -227,8 +109,7 @@ lane_remember(int32 poll_id, int lane)
 	Assert(!found);
 	slot->hold = hold;
 
-	lane_hints[(uint32) poll_id % LANE_HINTS].poll_id = poll_id;
-	lane_hints[(uint32) poll_id % LANE_HINTS].lane = lane;
+	lane_note_home(poll_id, lane);
 	return hold;
 }
 
@@ -276,7 +157,8 @@ lane_acquire(int32 poll_id, int max_lanes, bool *fresh)
 			 errmsg(
 				 "this transaction has counted events of an extension poll_tally that it dropped"),
 			 errhint("Commit before you count events of the new one.")));
-	return lane_remember(poll_id, lane_lock_any(poll_id, max_lanes));
+	return lane_remember(poll_id,
+						 lane_lock_any(poll_id, max_lanes, lane_map == NULL));
 }
 
 static void
@@ -335,6 +217,7 @@ lane_release_all(int32 poll_id, int max_lanes)
 {
 	while (--max_lanes >= 0)
 		lane_unlock(poll_id, max_lanes);
+	lane_wait_wake(poll_id);
 }
 
 bool
