@@ -1,5 +1,8 @@
 -- Shows: the first batch of a session trusts its events to be new; whatever of them is not is judged as ever. And rows
--- reach whatever indexes somebody has added to the ledger.
+-- reach whatever indexes somebody has added to the ledger. In a database of its own, since ids are unique in a database.
+\set home :DBNAME
+CREATE DATABASE regress_poll_tally_trust ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;
+\c regress_poll_tally_trust
 CREATE EXTENSION poll_tally;
 SELECT poll_tally.create_poll('once', '{a,b}');
 SELECT poll_tally.create_poll('latest', '{a,b}', counting => 'latest');
@@ -93,4 +96,5 @@ SELECT outcome, count(*) FROM poll_tally.accept_events('every', '{i-6,i-7}', '{a
 -- and everything holds together
 SELECT poll, bool_and(ok) FROM poll_tally.polls, poll_tally.verify_poll(poll) GROUP BY poll ORDER BY poll;
 SELECT count(*) FROM poll_tally.ledger WHERE event_id LIKE 'm-%' HAVING count(*) = 9000;
-DROP EXTENSION poll_tally;
+\c :home
+DROP DATABASE regress_poll_tally_trust;
