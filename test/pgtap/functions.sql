@@ -196,5 +196,58 @@ SELECT is_empty($$
     WHERE f.proisstrict AND c.volatility = 'v' AND f.name !~ '^(grant_|revoke_)'
 $$, 'no function that writes is STRICT: a NULL gets a verdict or an error, not silence');
 
+-- What drivers bind and read. Their parameters have no type of their own (libpq, node-postgres), or that of a typed
+-- interface, with the cast that the reference names (JDBC: a string is varchar).
+CREATE TEMP TABLE bound (type regtype PRIMARY KEY, parameter text, written text DEFAULT '');
+INSERT INTO bound VALUES
+('text', 'varchar'), ('int', 'int'), ('bigint', 'bigint'), ('boolean', 'boolean'), ('timestamptz', 'timestamptz'),
+('text[]', 'text[]'), ('bigint[]', 'bigint[]'), ('jsonb[]', 'jsonb[]'), ('timestamptz[]', 'timestamptz[]');
+INSERT INTO bound VALUES
+('jsonb', 'varchar', '::jsonb'), ('interval', 'varchar', '::interval'), ('regrole', 'varchar', '::regrole'),
+('poll_tally.event_position', 'varchar', '::poll_tally.event_position'), ('poll_tally.tally', 'varchar', '::poll_tally.tally');
+
+CREATE TEMP VIEW argument AS
+SELECT f.oid AS function, f.name AS function_name, a.name, a.type::regtype, a.place
+FROM function AS f JOIN contract AS c USING (name),
+     unnest(f.proargnames[1:f.pronargs], f.proargtypes::oid[]) WITH ORDINALITY AS a (name, type, place)
+WHERE f.prokind = 'f';          -- an aggregate takes no argument by name
+
+-- prepared(typed) -> the types that the server gives the parameters of each function, or why it finds no function.
+CREATE FUNCTION pg_temp.prepared(typed boolean) RETURNS TABLE (name text, wanted text, got text) LANGUAGE plpgsql AS $$
+DECLARE
+    f record;
+BEGIN
+    FOR f IN SELECT a.function_name, string_agg(format('%I => $%s%s', a.name, a.place, CASE WHEN typed THEN b.written END), ', ') AS call,
+                    '(' || string_agg(b.parameter, ', ' ORDER BY a.place) || ')' AS parameters,
+                    string_agg(CASE WHEN typed THEN b.parameter::regtype ELSE a.type END::text, ', ' ORDER BY a.place) AS wanted
+             FROM argument AS a JOIN bound AS b ON b.type = a.type GROUP BY 1 LOOP
+        name := f.function_name;
+        wanted := f.wanted;
+        BEGIN
+            EXECUTE format('PREPARE call_%s %s AS SELECT poll_tally.%1$I(%3$s)', name, CASE WHEN typed THEN f.parameters END, f.call);
+            SELECT array_to_string(p.parameter_types, ', ') INTO got FROM pg_prepared_statements AS p WHERE p.name = 'call_' || f.function_name;
+            EXECUTE 'DEALLOCATE call_' || name;
+        EXCEPTION WHEN undefined_function OR datatype_mismatch OR indeterminate_datatype THEN
+            got := SQLERRM;
+        END;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+SELECT cmp_ok((SELECT count(*)::int FROM argument), '>', 120, 'there are arguments to look at');
+SELECT is_empty($$ SELECT function_name, name, type FROM argument WHERE type NOT IN (SELECT type FROM bound) $$,
+    'every argument binds as text, a number, jsonb, a time or an array of these');
+SELECT is(p.got, p.wanted, p.name || ': found under parameters without types') FROM pg_temp.prepared(typed => false) AS p ORDER BY p.name;
+SELECT is(p.got, p.wanted, p.name || ': found under typed parameters') FROM pg_temp.prepared(typed => true) AS p ORDER BY p.name;
+SELECT is_empty($$
+    SELECT f.name, r.type::regtype
+    FROM function AS f JOIN contract AS c USING (name) JOIN pg_type AS t ON t.oid = f.prorettype,
+         LATERAL (SELECT a.atttypid FROM pg_attribute AS a WHERE a.attrelid = t.typrelid AND a.attnum > 0
+                  UNION ALL SELECT a.type FROM unnest(f.proallargtypes, f.proargmodes) AS a (type, mode) WHERE a.mode IN ('o', 't')
+                  UNION ALL SELECT t.oid WHERE t.typtype <> 'c' AND t.oid <> 'record'::regtype) AS r (type)
+    WHERE r.type NOT IN (SELECT type FROM bound)
+      AND r.type <> ALL ('{numeric,double precision,void,trigger,poll_tally.outcome}'::regtype[])
+$$, 'and every result column is one of these, a fraction or an outcome');
+
 SELECT * FROM finish();
 ROLLBACK;
