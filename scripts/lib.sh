@@ -66,6 +66,7 @@ packages_for()
 			build) say gcc libc6-dev make "postgresql-$major" "postgresql-server-dev-$major" ;;
 			python) say python3 python3-psycopg2 ;;
 			test) say "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl ;;
+			drivers) say libpq-dev default-jdk-headless libpostgresql-jdbc-java nodejs npm ca-certificates ;;
 			*) die "no such purpose: $purpose" ;;
 		esac
 	done | tr ' ' '\n'
@@ -85,6 +86,10 @@ has_content_of()
 		libtap-parser-sourcehandler-pgtap-perl) command -v pg_prove ;;
 		libipc-run-perl) perl -MIPC::Run -e 1 ;;
 		python3-psycopg2) "$PYTHON" -c 'import psycopg2' ;;
+		libpq-dev) [[ -e $("$pg" --includedir)/libpq-fe.h ]] ;;
+		default-jdk-headless) command -v java && command -v javac ;;
+		nodejs) command -v node ;;
+		npm) command -v npm ;;
 		*) false ;;
 	esac
 } >/dev/null 2>&1

@@ -1,0 +1,233 @@
+#!/usr/bin/python3
+"""Runs the examples of all drivers through proxies that lose connections and answers, and compares what they print.
+
+usage: drivers.py DSN TREE CLASSES     TREE has the examples, built; CLASSES those of Java, and Bind
+
+Prints NAME=VALUE, and "# ..." for what is wrong. What the polls hold afterwards is for the caller to look at:
+plain-DRIVER, faults-DRIVER and hopeless-DRIVER for each driver, faults-MUTANT, and watched. The roles sender and screen
+are those of the examples.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import psycopg2
+
+from fault_proxy import FAILING, FaultProxy
+
+FAULTS = ("fail_40001", "before", "fail_40p01", "after", "terminate")
+PATIENCE_S = 180
+JDBC = "/usr/share/java/postgresql.jar"
+
+# Each is a mistake that somebody could make with send.py: the program with it must not print what it should.
+MUTANTS = {
+    "new-id": ("cursor.execute(ACCEPT_EVENT, event)",
+               "cursor.execute(ACCEPT_EVENT, dict(event, event_id=str(uuid.uuid4())))"),
+    "new-time": ("cursor.execute(ACCEPT_EVENT, event)",
+                 "cursor.execute(ACCEPT_EVENT, dict(event, occurred_at=datetime.now(timezone.utc)))"),
+    "refusal-counts": ('if receipt["outcome"] not in COUNTED:', "if False:"),
+    "no-retry": ('TRANSACTION_LOST = ("40001", "40P01")', "TRANSACTION_LOST = ()"),
+}
+
+
+def note(text):
+    print("# " + text.replace("\n", "\n# "))
+
+
+class Drivers:
+    def __init__(self, dsn, tree, classes):
+        self.dsn, self.tree, self.folder = dsn, tree, os.path.join(tree, "examples", "drivers")
+        java = ["java", "-XX:TieredStopAtLevel=1", "-cp", JDBC + ":" + classes]
+        python = ["/usr/bin/python3", "-B"]
+        self.send = {"python": python + [self.path("python/send.py")], "node": ["node", self.path("node/send.js")],
+                     "c": [self.path("c/send")], "java": java + ["Send"]}
+        self.watch = {"python": python + [self.path("python/watch.py")], "node": ["node", self.path("node/watch.js")],
+                      "c": [self.path("c/watch")], "java": java + ["Watch"]}
+        self.bind = {"python": python + [self.library("bind.py")], "node": ["node", self.library("bind.js"), self.path("node")],
+                     "java": java + ["Bind", "jdbc:postgresql://127.0.0.1:%d/postgres?user=postgres"],
+                     "java_untyped": java + ["Bind", "jdbc:postgresql://127.0.0.1:%d/postgres?user=postgres&stringtype=unspecified"]}
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def library(self, name):
+        return os.path.join(self.tree, "test", "lib", "bind", name)
+
+    def expected(self, name):
+        with open(self.path(name + ".expected"), encoding="utf-8") as file:
+            return file.read()
+
+    def query(self, sql, *values):
+        connection = psycopg2.connect(self.dsn)
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(sql, values or None)
+            rows = cursor.fetchall() if cursor.description else None
+        connection.close()
+        return rows
+
+    def make_poll(self, poll):
+        with open(self.path("setup.sql"), encoding="utf-8") as file:
+            self.query(file.read().replace(":'poll'", "%s"), poll)
+
+    def start(self, command, role, proxy, **streams):
+        environment = dict(os.environ, PGHOST="127.0.0.1", PGPORT=str(proxy.port), PGUSER=role, PGDATABASE="postgres",
+                           TZ="Asia/Kathmandu")     # no program may depend on the zone of its process
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, text=True, **streams)
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def send_with(self, name, command, kind, faults):
+        """(what it printed, its status, what the proxy did)"""
+        poll = "%s-%s" % (kind, name)
+        self.make_poll(poll)
+        proxy = FaultProxy(self.dsn, faults)
+        process = self.start(command + [poll], "sender", proxy, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+        if err and kind != "hopeless" and name not in MUTANTS:
+            note("%s: %s" % (poll, err))
+        return out, process.returncode, proxy.done
+
+    def is_right(self, poll, out, status, expected):
+        right = status == 0 and out == expected
+        if not right:
+            note("%s ended with %d and printed\n%s" % (poll, status, out))
+        return int(right)
+
+    def check_plain(self, name, results):
+        out, status, _ = self.send_with(name, self.send[name], "plain", ())
+        results["plain_" + name] = self.is_right("plain-" + name, out, status, self.expected("send"))
+
+    def check_faults(self, name, results):
+        out, status, done = self.send_with(name, self.send[name], "faults", FAULTS)
+        results["faults_" + name] = self.is_right("faults-" + name, out, status, self.expected_after_faults())
+        results["faults_done_" + name] = " ".join("%s:%d" % (fault, done[fault]) for fault in FAULTS)
+
+    def expected_after_faults(self):
+        """Each event was committed and its answer lost before it is answered: nothing is accepted any more."""
+        return self.expected("send").replace("accepted", "duplicate")
+
+    def check_hopeless(self, name, results):
+        out, status, done = self.send_with(name, self.send[name], "hopeless", ("after",) * 1000)
+        results["hopeless_" + name] = int(status not in (0, -9) and out == "")
+        results["hopeless_tries_" + name] = done["after"]
+
+    def check_mutant(self, name, results):
+        before, after = MUTANTS[name]
+        with open(self.path("python/send.py"), encoding="utf-8") as file:
+            text = file.read()
+        if text.count(before) != 1:
+            raise ValueError("send.py has changed: " + before)
+        with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8") as file:
+            file.write(text.replace(before, after))
+            file.flush()
+            out, status, _ = self.send_with(name, ["/usr/bin/python3", "-B", file.name], "faults", FAULTS)
+        results["caught_" + name.replace("-", "_")] = int(out != self.expected_after_faults() or status != 0)
+
+    # --- watching ---------------------------------------------------------------------------------------------------
+
+    def vote(self, count=1):
+        self.query("SELECT count(*) FROM generate_series(1, %s) AS g,"
+                   " poll_tally.accept_event('watched', g || '-' || gen_random_uuid(), 'soup') AS a WHERE a.outcome = 'accepted'",
+                   count)
+        self.query("SELECT poll_tally.publish('watched', force => true)")
+
+    def wait_for(self, lines, files):
+        """Until every watcher has printed so many lines; False when one does not."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if all(len(self.printed(file)) >= lines for file in files.values()):
+                return True
+            time.sleep(0.02)
+        return False
+
+    @staticmethod
+    def printed(file):
+        with open(file.name, encoding="utf-8") as reader:
+            return reader.read().splitlines()
+
+    def steps(self, proxies):
+        """What happens to the poll; after each step, one line more is to be shown."""
+        yield None
+        self.vote()
+        yield "a revision"
+        # Forged, and older than what they have.
+        self.query("SELECT pg_notify(poll_tally.channel('watched'), 'no message'), pg_notify(poll_tally.channel('watched'),"
+                   " (poll_tally.snapshot_message('watched') || '{\"revision\": 1, \"counts\": {\"soup\": 99}}')::text)")
+        self.vote(2)
+        yield "the next one, after forged messages"
+        for proxy in proxies:
+            proxy.shut()
+        self.vote(3)
+        self.vote(4)
+        for proxy in proxies:
+            proxy.open()
+        yield "what was published while they were away: a gap"
+        for proxy in proxies:
+            proxy.terminate_backends()
+        self.vote()
+        yield "the next one, after their backends were terminated: no gap"
+        self.query("SELECT poll_tally.renew_epoch()")
+        self.vote()
+        yield "another epoch"
+        self.query("SELECT poll_tally.close_poll('watched')")
+        yield "the final one"
+
+    def check_watchers(self, results):
+        self.make_poll("watched")
+        proxies = {name: FaultProxy(self.dsn) for name in self.watch}
+        with tempfile.TemporaryDirectory() as folder:
+            files = {name: open(os.path.join(folder, name), "w", encoding="utf-8") for name in self.watch}
+            processes = {name: self.start(self.watch[name] + ["watched"], "screen", proxies[name], stdout=files[name],
+                                          stderr=subprocess.DEVNULL) for name in self.watch}
+            missing = "nothing"
+            for lines, step in enumerate(self.steps(proxies.values()), 1):
+                if not self.wait_for(lines, files):
+                    missing = step
+                    break
+            for name, process in processes.items():
+                try:
+                    process.wait(PATIENCE_S if missing == "nothing" else 0)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                out = "".join(line + "\n" for line in self.printed(files[name]))
+                results["watch_" + name] = self.is_right("the watcher in " + name, out, process.wait(), self.expected("watch"))
+                files[name].close()
+            results["watch_missing"] = missing
+
+    # --- all of it --------------------------------------------------------------------------------------------------
+
+    def check_binding(self, results):
+        proxy = FaultProxy(self.dsn)
+        for name, command in self.bind.items():
+            command = command[:-1] + [command[-1].replace("%d", str(proxy.port))]
+            process = self.start(command, "postgres", proxy, stdout=subprocess.PIPE)
+            out, _ = process.communicate(timeout=PATIENCE_S)
+            results.update(line.replace("=", "_%s=" % name).split("=") for line in out.splitlines())
+
+    def run(self):
+        results = {}
+        self.query(FAILING)
+        threads = [threading.Thread(target=self.check_watchers, args=(results,))]
+        threads += [threading.Thread(target=check, args=(name, results)) for name in self.send
+                    for check in (self.check_plain, self.check_faults, self.check_hopeless)]
+        threads += [threading.Thread(target=self.check_mutant, args=(name, results)) for name in MUTANTS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.check_binding(results)
+        for name, value in results.items():
+            print("%s=%s" % (name, value))
+
+
+if __name__ == "__main__":
+    Drivers(*sys.argv[1:]).run()
