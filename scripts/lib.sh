@@ -123,6 +123,8 @@ install_packages()
 	log=$(mktemp)
 	say "installing $*"
 	forbid_main_cluster
+	# Small images lack it, and Java's packages link into it.
+	mkdir -p /usr/share/man/man1
 	# ucf asks about a configuration file that was there first; keep it.
 	export DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1
 	if ! { apt-get update && apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"; } \

@@ -124,9 +124,11 @@ isnt(ledger('faults-new-id'), $events, 'and so is a new event id on a retry, by 
 my @polls = polls_of($node, 'postgres');
 is(scalar(@polls), 3 * @drivers + @mutants + 1, 'all polls were there');
 poll_is_true($node, 'postgres', $_, "$_ holds together") for @polls;
-figure(@drivers . ' drivers: 0 differences in ' . 3 * @drivers . " transcripts; $lost answers lost after the commit, "
-	  . 'each asked for again and told as it was; '  . @mutants . ' of ' . @mutants . " mistakes caught; "
-	  . "$calls functions bound");
+my @compared = grep { /^(?:plain|faults|watch)_[a-z]+$/ && $_ ne 'watch_missing' } sort keys %result;
+my $differ = grep { $result{$_} != 1 } @compared;
+my $caught = grep { $result{"caught_" . tr/-/_/r} } @mutants;
+figure(@drivers . " drivers, $differ differences in " . @compared . " transcripts; $lost answers lost after the commit and asked "
+	  . "for again; $caught of " . @mutants . " mistakes caught; $calls functions bound in each");
 
 $node->stop;
 done_testing();
