@@ -23,7 +23,7 @@ FAULTS = ("fail_40001", "before", "fail_40p01", "after", "terminate")
 PATIENCE_S = 180
 JDBC = "/usr/share/java/postgresql.jar"
 
-# Each is a mistake that somebody could make with send.py: the program with it must not print what it should.
+# Each is a mistake that somebody could make with send.py or watch.py: the program must not print what it should.
 MUTANTS = {
     "new-id": ("cursor.execute(ACCEPT_EVENT, event)",
                "cursor.execute(ACCEPT_EVENT, dict(event, event_id=str(uuid.uuid4())))"),
@@ -31,6 +31,10 @@ MUTANTS = {
                  "cursor.execute(ACCEPT_EVENT, dict(event, occurred_at=datetime.now(timezone.utc)))"),
     "refusal-counts": ('if receipt["outcome"] not in COUNTED:', "if False:"),
     "no-retry": ('TRANSACTION_LOST = ("40001", "40P01")', "TRANSACTION_LOST = ()"),
+}
+WATCH_MUTANTS = {
+    "no-gaps": ("self.gaps += 1", "self.gaps += 0"),
+    "forgetful": ('self.follow(psycopg2.connect(""))', 'self.epoch = None; self.follow(psycopg2.connect(""))'),
 }
 
 
@@ -120,31 +124,36 @@ class Drivers:
         results["hopeless_" + name] = int(status not in (0, -9) and out == "")
         results["hopeless_tries_" + name] = done["after"]
 
-    def check_mutant(self, name, results):
-        before, after = MUTANTS[name]
-        with open(self.path("python/send.py"), encoding="utf-8") as file:
+    def mutant(self, folder, example, name, before, after):
+        """The command that runs an example with a mistake."""
+        with open(self.path(example), encoding="utf-8") as file:
             text = file.read()
         if text.count(before) != 1:
-            raise ValueError("send.py has changed: " + before)
-        with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8") as file:
+            raise ValueError(example + " has changed: " + before)
+        path = os.path.join(folder, name + ".py")
+        with open(path, "w", encoding="utf-8") as file:
             file.write(text.replace(before, after))
-            file.flush()
-            out, status, _ = self.send_with(name, ["/usr/bin/python3", "-B", file.name], "faults", FAULTS)
+        return ["/usr/bin/python3", "-B", path]
+
+    def check_mutant(self, name, results):
+        with tempfile.TemporaryDirectory() as folder:
+            command = self.mutant(folder, "python/send.py", name, *MUTANTS[name])
+            out, status, _ = self.send_with(name, command, "faults", FAULTS)
         results["caught_" + name.replace("-", "_")] = int(out != self.expected_after_faults() or status != 0)
 
     # --- watching ---------------------------------------------------------------------------------------------------
 
-    def vote(self, count=1):
-        self.query("SELECT count(*) FROM generate_series(1, %s) AS g,"
-                   " poll_tally.accept_event('watched', g || '-' || gen_random_uuid(), 'soup') AS a WHERE a.outcome = 'accepted'",
-                   count)
-        self.query("SELECT poll_tally.publish('watched', force => true)")
+    def vote(self, count=1, first=""):
+        """Votes and a revision that has them, after another statement, in one transaction."""
+        self.query(first + "SELECT count(*) FROM generate_series(1, %s) AS g,"
+                   " poll_tally.accept_event('watched', g || '-' || gen_random_uuid(), 'soup') AS a WHERE a.outcome = 'accepted';"
+                   "SELECT poll_tally.publish('watched', force => true)", count)
 
     def wait_for(self, lines, files):
-        """Until every watcher has printed so many lines; False when one does not."""
+        """Until every watcher without a mistake has printed so many lines; False when one does not."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            if all(len(self.printed(file)) >= lines for file in files.values()):
+            if all(len(self.printed(files[name])) >= lines for name in self.watch):
                 return True
             time.sleep(0.02)
         return False
@@ -156,7 +165,7 @@ class Drivers:
 
     def steps(self, proxies):
         """What happens to the poll; after each step, one line more is to be shown."""
-        yield None
+        yield "what there is"
         self.vote()
         yield "a revision"
         # Forged, and older than what they have.
@@ -175,19 +184,22 @@ class Drivers:
             proxy.terminate_backends()
         self.vote()
         yield "the next one, after their backends were terminated: no gap"
-        self.query("SELECT poll_tally.renew_epoch()")
-        self.vote()
+        self.vote(first="SELECT poll_tally.renew_epoch();")
         yield "another epoch"
         self.query("SELECT poll_tally.close_poll('watched')")
         yield "the final one"
 
     def check_watchers(self, results):
         self.make_poll("watched")
-        proxies = {name: FaultProxy(self.dsn) for name in self.watch}
         with tempfile.TemporaryDirectory() as folder:
-            files = {name: open(os.path.join(folder, name), "w", encoding="utf-8") for name in self.watch}
-            processes = {name: self.start(self.watch[name] + ["watched"], "screen", proxies[name], stdout=files[name],
-                                          stderr=subprocess.DEVNULL) for name in self.watch}
+            commands = dict(self.watch)
+            for name, change in WATCH_MUTANTS.items():
+                commands[name] = self.mutant(folder, "python/watch.py", name, *change)
+            proxies = {name: FaultProxy(self.dsn) for name in commands}
+            files = {name: open(os.path.join(folder, name), "w", encoding="utf-8") for name in commands}
+            errors = {name: open(os.path.join(folder, name + ".err"), "w", encoding="utf-8") for name in commands}
+            processes = {name: self.start(command + ["watched"], "screen", proxies[name], stdout=files[name], stderr=errors[name])
+                         for name, command in commands.items()}
             missing = "nothing"
             for lines, step in enumerate(self.steps(proxies.values()), 1):
                 if not self.wait_for(lines, files):
@@ -198,9 +210,15 @@ class Drivers:
                     process.wait(PATIENCE_S if missing == "nothing" else 0)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                out = "".join(line + "\n" for line in self.printed(files[name]))
-                results["watch_" + name] = self.is_right("the watcher in " + name, out, process.wait(), self.expected("watch"))
+                status, out = process.wait(), "".join(line + "\n" for line in self.printed(files[name]))
+                if name in WATCH_MUTANTS:
+                    results["caught_" + name.replace("-", "_")] = int(out != self.expected("watch"))
+                else:
+                    results["watch_" + name] = self.is_right("the watcher in " + name, out, status, self.expected("watch"))
+                if results.get("watch_" + name) == 0:
+                    note("\n".join(self.printed(errors[name])))
                 files[name].close()
+                errors[name].close()
             results["watch_missing"] = missing
 
     # --- all of it --------------------------------------------------------------------------------------------------
