@@ -56,7 +56,7 @@ class Database:
                 with self.connection, self.connection.cursor() as cursor:
                     result = work(cursor)
                 return result
-            except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            except psycopg2.Error as error:
                 if self.connection is None or self.connection.closed:
                     self.connection = None
                 elif error.pgcode not in TRANSACTION_LOST:

@@ -18,6 +18,7 @@ from psycopg2.extras import RealDictCursor
 ASK_S = 10                      # ask at least so often, should the connection be dead and not know it
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
+CONNECTION_LOST = ("08", "57P")     # or no SQLSTATE at all
 
 SNAPSHOT = "SELECT * FROM poll_tally.snapshot(poll => %s, epoch => %s, after_revision => %s)"
 
@@ -64,7 +65,9 @@ class Watcher:
         while not self.final:
             try:
                 self.follow(psycopg2.connect(""))
-            except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            except psycopg2.Error as error:
+                if error.pgcode is not None and not error.pgcode.startswith(CONNECTION_LOST):
+                    raise
                 print("watch: " + str(error).strip(), file=sys.stderr)
                 self.failures = min(self.failures + 1, 10)
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self.failures - 1))))
