@@ -223,26 +223,28 @@ class Drivers:
 
     # --- all of it --------------------------------------------------------------------------------------------------
 
-    def check_binding(self, results):
+    def check_binding(self, name, results):
         proxy = FaultProxy(self.dsn)
-        for name, command in self.bind.items():
-            command = command[:-1] + [command[-1].replace("%d", str(proxy.port))]
-            process = self.start(command, "postgres", proxy, stdout=subprocess.PIPE)
-            out, _ = process.communicate(timeout=PATIENCE_S)
-            results.update(line.replace("=", "_%s=" % name).split("=") for line in out.splitlines())
+        command = self.bind[name][:-1] + [self.bind[name][-1].replace("%d", str(proxy.port))]
+        process = self.start(command, "postgres", proxy, stdout=subprocess.PIPE)
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        results.update(line.replace("=", "_%s=" % name).split("=") for line in out.splitlines())
 
-    def run(self):
-        results = {}
-        self.query(FAILING)
-        threads = [threading.Thread(target=self.check_watchers, args=(results,))]
-        threads += [threading.Thread(target=check, args=(name, results)) for name in self.send
-                    for check in (self.check_plain, self.check_faults, self.check_hopeless)]
-        threads += [threading.Thread(target=self.check_mutant, args=(name, results)) for name in MUTANTS]
+    @staticmethod
+    def at_once(checks):
+        """Runs checks (function, argument…), each in a thread of its own."""
+        threads = [threading.Thread(target=check, args=arguments) for check, *arguments in checks]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self.check_binding(results)
+
+    def run(self):
+        results = {}
+        self.query(FAILING)
+        self.at_once([(self.check_watchers, results)] + [(self.check_mutant, name, results) for name in MUTANTS] + [
+            (check, name, results) for name in self.send for check in (self.check_plain, self.check_faults, self.check_hopeless)])
+        self.at_once([(self.check_binding, name, results) for name in self.bind])
         for name, value in results.items():
             print("%s=%s" % (name, value))
 
