@@ -1378,7 +1378,8 @@ BEGIN ATOMIC
     LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.objsubid = 7 AND l.granted
       AND l.classid::bigint > 0
-      AND l.pid IS DISTINCT FROM (SELECT w.pid FROM poll_tally.publisher_counts() AS w)
+      -- A prepared transaction has no pid, and a database without a publisher none either.
+      AND (l.pid IS NULL OR l.pid IS DISTINCT FROM (SELECT w.pid FROM poll_tally.publisher_counts() AS w))
       AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
 END;
 COMMENT ON FUNCTION poll_tally.blocker_rows() IS 'who holds which lane in this database; for the view blockers';

@@ -269,5 +269,8 @@ ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM poll_tally.sta
     AND publish_attempts IS NULL}), 'not preloaded: stalled() works from the tables');
 query_is($node, 'postgres', q{SELECT value > 0 FROM poll_tally.metrics WHERE name = 'poll_tally_lag_seconds'
     AND labels->>'poll' = 'live'}, 't', 'and so do metrics');
+$node->safe_psql('postgres', q{BEGIN; SELECT outcome FROM poll_tally.accept_event('quiet', 'again', 'red'); PREPARE TRANSACTION 'again'});
+query_is($node, 'postgres', $found, 'quiet prepared', 'a prepared transaction is a blocker where no publisher runs');
+$node->safe_psql('postgres', q{ROLLBACK PREPARED 'again'});
 $node->stop;
 done_testing();
