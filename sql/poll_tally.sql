@@ -21,7 +21,9 @@ BEGIN
     FROM pg_depend AS d
     WHERE d.refclassid = 'pg_namespace'::regclass
       AND d.refobjid = 'poll_tally'::regnamespace
-      AND d.classid <> 'pg_extension'::regclass
+      -- Something elsewhere may name the schema; default privileges in it would reach what is installed.
+      AND ((pg_identify_object(d.classid, d.objid, d.objsubid)).schema = 'poll_tally'
+           OR d.classid = 'pg_default_acl'::regclass)
     LIMIT 1;
     IF stranger IS NOT NULL THEN
         RAISE EXCEPTION 'schema "poll_tally" is not empty'

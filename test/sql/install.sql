@@ -47,6 +47,11 @@ SELECT count(*) FROM pg_namespace WHERE nspname = 'poll_tally';
 ALTER SCHEMA poll_tally OWNER TO CURRENT_USER;
 CREATE EXTENSION poll_tally;
 DROP EXTENSION poll_tally;
+-- what stands elsewhere may name it
+CREATE VIEW public.functions AS SELECT proname FROM pg_proc WHERE pronamespace = 'poll_tally'::regnamespace;
+CREATE EXTENSION poll_tally;
+DROP EXTENSION poll_tally;
+DROP VIEW public.functions;
 DROP SCHEMA poll_tally;
 -- none at all, and no other
 CREATE EXTENSION poll_tally SCHEMA public;
