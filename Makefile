@@ -26,7 +26,7 @@ $(OBJS): $(SOURCE_HEADERS)
 sql/poll_tally--$(EXTVERSION).sql: sql/poll_tally.sql
 	cp $< $@
 
-.PHONY: demo test test-deep lint format
+.PHONY: demo test test-deep bench bench-quick bench-long lint format
 
 demo:
 	scripts/demo
@@ -36,6 +36,15 @@ test:
 
 test-deep:
 	scripts/test-deep
+
+bench-quick:
+	bench/run --quick
+
+bench:
+	bench/run --full
+
+bench-long:
+	bench/run --long
 
 lint:
 	scripts/test lint

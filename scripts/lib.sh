@@ -21,6 +21,9 @@ BINDIR=                         # the server's programs, see find_postgres
 PG_SUPPORT=                           # where the server's build and test support lies
 CHILD=                          # process group of run_child, while it runs
 SERVER_USER=                    # who runs the servers
+INITDB_OPTIONS=()               # further ones, of the next server that is started
+SERVER_ENVIRONMENT=()           # NAME=VALUE: likewise
+FAST=                           # temporary folder in memory, see make_fast_folder
 
 export LC_ALL=C.UTF-8
 # Settings of the caller's own PostgreSQL must not lead a client to another server; PG_CONFIG does not match.
@@ -65,6 +68,7 @@ packages_for()
 		case $purpose in
 			build) say gcc libc6-dev make "postgresql-$major" "postgresql-server-dev-$major" ;;
 			python) say python3 python3-psycopg2 ;;
+			redis) say redis-server redis-tools ;;
 			test) say "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl ;;
 			drivers) say libpq-dev default-jdk-headless libpostgresql-jdbc-java nodejs npm ca-certificates ;;
 			*) die "no such purpose: $purpose" ;;
@@ -85,6 +89,8 @@ has_content_of()
 		postgresql-*) [[ -x $("$pg" --bindir)/initdb && -x $("$pg" --bindir)/postgres ]] ;;
 		libtap-parser-sourcehandler-pgtap-perl) command -v pg_prove ;;
 		libipc-run-perl) perl -MIPC::Run -e 1 ;;
+		redis-server) command -v redis-server ;;
+		redis-tools) command -v redis-benchmark && command -v redis-cli ;;
 		python3-psycopg2) "$PYTHON" -c 'import psycopg2' ;;
 		libpq-dev) [[ -e $("$pg" --includedir)/libpq-fe.h ]] ;;
 		default-jdk-headless) command -v java && command -v javac ;;
@@ -219,6 +225,16 @@ make_work_folder()
 	die "user $SERVER_USER cannot use a folder in ${TMPDIR:-/tmp}, or its name is too long for a socket"
 }
 
+# make_fast_folder GIGABYTES: $FAST, for what must not wait for a disk. It goes in any case, also with KEEP=1.
+make_fast_folder()
+{
+	local free_kb
+	free_kb=$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1) || free_kb=0
+	((free_kb >= $1 * 1024 * 1024)) || die "this needs $1 GB of free memory file system in /dev/shm"
+	FAST=$(mktemp -d /dev/shm/poll_tally.XXXXXX)
+	((EUID != 0)) || chown "$SERVER_USER:" "$FAST"
+}
+
 # A file may outlive its server, and its process id be another's by then: the server's working folder tells.
 stop_servers()
 {
@@ -245,6 +261,7 @@ on_exit()
 			rm -rf -- "$WORK"
 		fi
 	fi
+	[[ -z $FAST ]] || rm -rf -- "$FAST"
 	exit "$status"
 }
 
@@ -353,14 +370,15 @@ start_server()
 {
 	local data=$WORK/$1
 	shift
-	quietly as_server "$BINDIR/initdb" -D "$data" -U postgres --auth=trust --no-locale --encoding=UTF8 --no-sync
+	quietly as_server "$BINDIR/initdb" -D "$data" -U postgres --auth=trust --no-locale --encoding=UTF8 --no-sync \
+		"${INITDB_OPTIONS[@]}"
 	{
 		cat "$CONFIG"
 		say "listen_addresses = ''"
 		say "unix_socket_directories = '$WORK/sockets'"
 		(($# == 0)) || printf '%s\n' "$@"
 	} | as_server tee -a "$data/postgresql.conf" >/dev/null
-	as_server "$BINDIR/pg_ctl" -D "$data" -l "$data.log" -w -t 60 start >/dev/null || {
+	as_server "${SERVER_ENVIRONMENT[@]}" "$BINDIR/pg_ctl" -D "$data" -l "$data.log" -w -t 60 start >/dev/null || {
 		cat "$data.log" >&2
 		die "the server did not start"
 	}
