@@ -14,14 +14,15 @@ import platform
 import sys
 import time
 
-from lib import batch, report, single
+from lib import batch, many, report, single, size
 from lib.place import FORMS, Mismatch, Place, connect
 
 # Which scenarios a function measures. Those of LONG are left out unless asked for.
 SCENARIOS = [
     ((1, 2), single.spread), ((3,), single.hot_fast), ((4,), single.hot_slow), ((5,), single.hot_against_spread),
     ((6,), single.retries), ((7,), batch.one_poll), ((8,), batch.many_polls), ((9,), batch.redis),
-    ((10,), batch.one_transaction), ((16,), single.seats),
+    ((10,), batch.one_transaction), ((11, 15), many.large), ((12,), many.held_back), ((13,), size.bytes_on_disk),
+    ((14,), many.results), ((16,), single.seats), ((17,), size.memory),
 ]
 LONG = {11, 12, 15}
 SHOWN_SETTINGS = ("fsync", "synchronous_commit", "wal_sync_method", "full_page_writes", "shared_buffers", "max_wal_size",
@@ -74,22 +75,7 @@ def machine(place, given):
     return {"cpu": cpu(), "memory_gb": round(memory_kb / 1024 / 1024), "kernel": platform.release(), "server": version,
             "settings": settings, "revision": given.revision, "form": given.form,
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            "real_disk_flush_us": round(place.flush_us(place.disk_port))}
-
-
-def flushes_us(place):
-    """How long the emulated flushes really take."""
-    found = {}
-    for length_us in (80, 1000):
-        with place.database("flush", length_us) as database:
-            database.make_polls(1)
-            before = place.slow_disk.sleeps()
-            for number in range(50):
-                database.run("SELECT poll_tally.accept_event('1', %s, '0')", "flush-%d" % number)
-            database.sent["ours"] = 50
-            after = place.slow_disk.sleeps()
-        found[str(length_us)] = round((after[1] - before[1]) / (after[0] - before[0]) / 1000)
-    return found
+            "real_disk_flush_us": place.real_flush_us()}
 
 
 def measure(place, wanted):
@@ -104,7 +90,7 @@ def measure(place, wanted):
             print("scenario %s took %.0f s" % (", ".join(map(str, sorted(asked))), time.monotonic() - start),
                   file=sys.stderr, flush=True)
             rows += found
-    return rows
+    return sorted(rows, key=lambda row: row["scenario"])
 
 
 def main():
@@ -115,7 +101,7 @@ def main():
     place = Place(given, form)
     head = machine(place, given)
     try:
-        head["emulated_flush_us"] = flushes_us(place)
+        head["emulated_flush_us"] = place.emulated_flushes_us()
         rows = measure(place, chosen(given))
     except Mismatch as mismatch:
         sys.exit("bench: NOT VALID: %s" % mismatch)

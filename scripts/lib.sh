@@ -68,7 +68,7 @@ packages_for()
 		case $purpose in
 			build) say gcc libc6-dev make "postgresql-$major" "postgresql-server-dev-$major" ;;
 			python) say python3 python3-psycopg2 ;;
-			redis) say redis-server redis-tools ;;
+			redis) say redis-tools ;;
 			test) say "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl ;;
 			drivers) say libpq-dev default-jdk-headless libpostgresql-jdbc-java nodejs npm ca-certificates ;;
 			*) die "no such purpose: $purpose" ;;
@@ -89,8 +89,7 @@ has_content_of()
 		postgresql-*) [[ -x $("$pg" --bindir)/initdb && -x $("$pg" --bindir)/postgres ]] ;;
 		libtap-parser-sourcehandler-pgtap-perl) command -v pg_prove ;;
 		libipc-run-perl) perl -MIPC::Run -e 1 ;;
-		redis-server) command -v redis-server ;;
-		redis-tools) command -v redis-benchmark && command -v redis-cli ;;
+		redis-tools) command -v redis-benchmark && command -v redis-cli && command -v redis-check-rdb ;;
 		python3-psycopg2) "$PYTHON" -c 'import psycopg2' ;;
 		libpq-dev) [[ -e $("$pg" --includedir)/libpq-fe.h ]] ;;
 		default-jdk-headless) command -v java && command -v javac ;;

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import time
@@ -25,15 +26,16 @@ class Pgbench:
 
     slots = 0
 
-    def __init__(self, database, side, script, clients, port=None, **variables):
-        self.database, self.side, self.clients, self.variables = database, side, clients, variables
+    def __init__(self, database, side, script, clients, transactions=FEW, **variables):
+        self.database, self.side, self.clients, self.transactions = database, side, clients, transactions
+        self.variables = dict({"last": 1}, **variables)
         self.script = os.path.join(BENCH, script)
         self.counts = True      # what is sent is new
         self.latency_ms = None
 
     def command(self, seconds):
         Pgbench.slots += 1
-        length = ["-T", str(seconds)] if seconds else ["-t", str(FEW)]
+        length = ["-T", str(seconds)] if seconds else ["-t", str(self.transactions)]
         command = ["pgbench", "-n", "-M", "prepared", "-c", str(self.clients), "-j", str(min(self.clients, 2)), *length,
                    "-f", self.script, "-D", "slot=%d" % Pgbench.slots, "-D", "seq=0"]
         for name, setting in self.variables.items():
@@ -65,13 +67,14 @@ class Reader(Pgbench):
 class Batches:
     """A contender: batches.c with a statement."""
 
-    def __init__(self, database, side, statement, clients=1, events=BATCH, polls=1):
+    def __init__(self, database, side, statement, clients=1, events=BATCH, polls=1, batches=2):
         self.database, self.side, self.clients = database, side, clients
         self.statement, self.events, self.polls = os.path.join(BENCH, statement), events, polls
+        self.batches = batches  # a client, where no time is given
 
     def __call__(self, seconds):
         output = run([os.path.join(self.database.place.tools, "batches"), self.database.dsn(), self.statement,
-                      str(self.clients), str(self.events), str(self.polls), str(seconds), "2"])
+                      str(self.clients), str(self.events), str(self.polls), str(seconds), str(self.batches)])
         events, elapsed = re.match(r"events (\d+) seconds ([0-9.]+)", output).groups()
         self.database.sent[self.side] += int(events)
         return int(events) / float(elapsed)
@@ -95,10 +98,11 @@ class Redis:
         environment = dict(os.environ, LD_PRELOAD=os.path.join(self.place.tools, "slow_disk.so"),
                            SLOW_DISK=self.place.slow_disk.path)
         with open(os.path.join(self.place.tools, "redis.log"), "w", encoding="utf-8") as log:
+            # Debian's redis-tools have the server under this other name, without a service that starts it.
             server = subprocess.Popen(
                 ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.folder, "--save", "",
                  "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"],
-                env=environment, stdout=log, stderr=log)
+                executable=shutil.which("redis-check-rdb"), env=environment, stdout=log, stderr=log)
         try:
             self.wait(server)
             yield

@@ -50,8 +50,12 @@ class SlowDisk:
             self.numbers = mmap.mmap(file.fileno(), 24)
         self.path = path
 
-    def set_us(self, length_us):
+    @contextlib.contextmanager
+    def of(self, length_us):
+        before = self.numbers[0:8]
         self.numbers[0:8] = struct.pack("q", length_us * 1000)
+        yield
+        self.numbers[0:8] = before
 
     def sleeps(self):
         return struct.unpack("qq", self.numbers[8:24])
@@ -139,35 +143,57 @@ class Place:
 
     @contextlib.contextmanager
     def database(self, scenario, disk_us=80):
-        """disk_us None: on the disk that is there."""
+        """A database for a scenario, checked at its end. disk_us None: on the disk that is there."""
         port = self.port if disk_us is not None else self.disk_port
         self.made += 1
         name = "bench_%d" % self.made
         with contextlib.closing(connect(self.host, port, "postgres")) as admin:
             cursor = admin.cursor()
-            self.slow_disk.set_us(0)
-            cursor.execute("CREATE DATABASE " + name)
-            database = Database(self, name, port)
-            database.run("CREATE EXTENSION poll_tally")
-            database.run_file("peers/usual.sql")
-            database.run_file("peers/bare.sql")
-            cursor.execute("CHECKPOINT")
+            with self.slow_disk.of(0):
+                cursor.execute("CREATE DATABASE " + name)
+                database = Database(self, name, port)
+                database.run("CREATE EXTENSION poll_tally")
+                database.run_file("peers/usual.sql")
+                database.run_file("peers/bare.sql")
             if disk_us is None:
                 yield database
             else:
-                self.slow_disk.set_us(disk_us)
-                with self.slow_disk.used():
+                with self.slow_disk.of(disk_us), self.slow_disk.used():
                     yield database
-                self.slow_disk.set_us(0)
             self.verified.append((scenario,) + database.check())
             database.connection.close()
-            cursor.execute("DROP DATABASE %s WITH (FORCE)" % name)
+            # This ends in a checkpoint, so that the next scenario does not begin with full page images.
+            with self.slow_disk.of(0):
+                cursor.execute("DROP DATABASE %s WITH (FORCE)" % name)
 
-    def flush_us(self, port, count=200):
-        """What one commit waits for its flush: of the slow disk as it measured itself, else of files written here."""
-        if port == self.port:
-            sleeps, slept_ns = self.slow_disk.sleeps()
-            return slept_ns / 1000 / max(1, sleeps)
+    @contextlib.contextmanager
+    def setting(self, name, value):
+        """Of the server with the slow disk, which has it from its configuration file otherwise."""
+        with contextlib.closing(connect(self.host, self.port, "postgres")) as admin:
+            cursor = admin.cursor()
+            cursor.execute("ALTER SYSTEM SET %s = '%s'" % (name, value))
+            cursor.execute("SELECT pg_reload_conf()")
+            yield
+            cursor.execute("ALTER SYSTEM RESET " + name)
+            cursor.execute("SELECT pg_reload_conf()")
+
+    def emulated_flushes_us(self):
+        """How long flushes of 80 and of 1000 us really take, by the slow disk's own clock."""
+        found = {}
+        with self.database("flush") as database:
+            database.make_polls(1)
+            for length_us in (80, 1000):
+                with self.slow_disk.of(length_us):
+                    before = self.slow_disk.sleeps()
+                    for number in range(50):
+                        database.run("SELECT poll_tally.accept_event('1', %s, '0')", "flush-%d-%d" % (length_us, number))
+                    after = self.slow_disk.sleeps()
+                database.sent["ours"] += 50
+                found[str(length_us)] = round((after[1] - before[1]) / (after[0] - before[0]) / 1000)
+        return found
+
+    def real_flush_us(self, count=200):
+        """How long a flush of a page to the disk that is there takes, as the median."""
         path = os.path.join(self.tools, "flush")
         times = []
         with open(path, "wb", buffering=0) as file:
@@ -180,4 +206,4 @@ class Place:
                 os.fdatasync(file.fileno())
                 times.append(time.perf_counter() - start)
         os.unlink(path)
-        return sorted(times)[count // 2] * 1e6
+        return round(sorted(times)[count // 2] * 1e6)

@@ -50,7 +50,7 @@ def hot(place, scenario, disk_us, targets, disk):
 def hot_fast(place, _):
     """3: all events for one poll, on a fast disk; and once on the disk that is there."""
     rows = hot(place, 3, 80, place.form.pick({4: 4}, {32: 5}, {8: 4, 32: 5, 64: 7}), "80 us")
-    return rows + hot(place, 3, None, place.form.pick({4: None}, {32: None}, {32: None}), "real disk")
+    return rows + hot(place, 3, None, place.form.pick({4: None}, {}, {32: None}), "real disk")
 
 
 def hot_slow(place, _):
