@@ -41,10 +41,10 @@ bench-quick:
 	bench/run --quick
 
 bench:
-	bench/run --full
+	bench/run --full --publish
 
 bench-long:
-	bench/run --long
+	bench/run --long --publish
 
 lint:
 	scripts/test lint

@@ -4,7 +4,7 @@ import os
 import time
 
 from lib.measure import BATCH, Batches, Redis, in_turn
-from lib.rows import row
+from lib.rows import of_clients, row
 
 SETS = "set-based SQL that compares"
 COPY = "COPY into such a table (the limit)"
@@ -18,8 +18,8 @@ def against_sets(place, scenario, clients, polls, targets):
             "ours": Batches(database, "ours", statement, clients, polls=polls),
             "sets": Batches(database, "usual", "peers/usual_batch.sql", clients, polls=polls),
             "copy": Batches(database, "bare", "peers/bare_copy.sql", clients, polls=polls)})
-    what = "batches of %d, %s, %d client%s" % (
-        BATCH, "one poll" if polls == 1 else "%d polls" % polls, clients, "" if clients == 1 else "s")
+    what = "batches of %d, %s, %s" % (
+        BATCH, "one poll" if polls == 1 else "%d polls" % polls, of_clients(clients))
     return [row(scenario, what, "events/s", found["ours"], found["sets"], targets[0], peer_name=SETS),
             row(scenario, what, "events/s", found["ours"], found["copy"], targets[1], peer_name=COPY)]
 
@@ -46,7 +46,7 @@ def redis(place, _):
             found = in_turn(place.form, {
                 "ours": Batches(database, "ours", "ours/batch_one.sql", clients),
                 "redis": Redis(place, clients)})
-        rows.append(row(9, "batches of %d, one poll, %d client%s" % (BATCH, clients, "" if clients == 1 else "s"), "events/s",
+        rows.append(row(9, "batches of %d, one poll, %s" % (BATCH, of_clients(clients)), "events/s",
                         found["ours"], found["redis"], target, peer_name="Redis, Lua, appendfsync always"))
     return rows
 

@@ -6,7 +6,7 @@ import time
 
 from lib.measure import Batches, Pgbench, Reader, in_turn
 from lib.place import connect
-from lib.rows import row
+from lib.rows import of_clients, row
 
 COPY_LEDGER = """
 INSERT INTO usual.event (event_id, poll, choice, payload, accepted_at)
@@ -67,7 +67,7 @@ def into_large(place, full, count, polls):
             found = in_turn(place.form, {
                 "full": Pgbench(full, "ours", script, clients, polls=polls),
                 "empty": Pgbench(empty, "ours", script, clients, polls=polls)})
-        rows.append(row(11, "ledger of %s rows, %s, %d clients" % (format(count, ","), kind, clients), "events/s",
+        rows.append(row(11, "ledger of %s rows, %s, %s" % (format(count, ","), kind, of_clients(clients)), "events/s",
                         found["full"], found["empty"], target, peer_name="an empty ledger"))
     return rows
 
@@ -104,7 +104,7 @@ def held_back(place, _):
     """12: a repeatable-read transaction left open under hot load."""
     clients, before_s, last_s = place.form.pick((2, 0, 0), (32, 10, 3), (32, 240, 60))
     found = [last_part(place, old_transaction, clients, before_s, last_s) for old_transaction in (True, False)]
-    return [row(12, "one poll, %d clients, a transaction open for %d s" % (clients, before_s + last_s), "events/s",
+    return [row(12, "one poll, %s, a transaction open for %d s" % (of_clients(clients), before_s + last_s), "events/s",
                 found[:1], found[1:], 0.8, peer_name="without it")]
 
 

@@ -47,3 +47,30 @@ def text(results):
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
     lines.insert(1, "  ".join("-" * width for width in widths).rstrip())
     return "\n".join(lines + [""] + summary(results))
+
+
+# --- the runs that are published ------------------------------------------------------------------------------------
+
+def merged(published, run):
+    """The published runs with this one added, and their rows of the scenarios that it measured anew taken out."""
+    anew = {row["scenario"] for row in run["rows"]}
+    kept = [dict(old, rows=[row for row in old["rows"] if row["scenario"] not in anew]) for old in published]
+    return [old for old in kept if old["rows"]] + [run]
+
+
+def all_rows(runs):
+    return sorted((row for run in runs for row in run["rows"]), key=lambda row: row["scenario"])
+
+
+def markdown(runs):
+    """A table of all rows, and below it what was measured where."""
+    lines = ["| # | scenario | against | ours | theirs | ratio (rounds) | target | |", "| --- " * 8 + "|"]
+    for row in all_rows(runs):
+        place, what, peer, ours, theirs, ratio, spread, target, met = cells(row)
+        shown = "**%s**%s" % (ratio, " (%s)" % spread.replace("-", "–") if spread else "") if row["ratio"] else ""
+        lines.append("| %s |" % " | ".join((place, what, peer, ours, theirs, shown,
+                                            target.replace("<=", "≤").replace(">=", "≥"), met.lower())))
+    for run in runs:
+        scenarios = ", ".join(map(str, sorted({row["scenario"] for row in run["rows"]})))
+        lines += ["", "Scenarios %s: %s." % (scenarios, "; ".join(summary(run)))]
+    return "\n".join(lines) + "\n"

@@ -5,6 +5,10 @@ import statistics
 AT_LEAST, AT_MOST = "at least", "at most"
 
 
+def of_clients(count):
+    return "%d client%s" % (count, "" if count == 1 else "s")
+
+
 def row(scenario, what, unit, ours, peer, target, sense=AT_LEAST, peer_name="", note=""):
     """ours and peer: a figure a round. The ratio is the median of the rounds' ratios."""
     if len(ours) != len(peer) or not ours:

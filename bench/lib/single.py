@@ -2,7 +2,7 @@
 
 from lib.measure import Pgbench, Reader, in_turn
 from lib.place import FIRST_ID
-from lib.rows import bound_row, row
+from lib.rows import bound_row, of_clients, row
 
 USUAL = "the usual SQL"
 
@@ -28,7 +28,7 @@ def spread(place, chosen):
             if 2 in chosen:
                 contenders["bare"] = Pgbench(database, "bare", "peers/bare_single.sql", clients, polls=polls)
             found = in_turn(place.form, contenders)
-        what = "single calls, %d polls, %d clients" % (polls, clients)
+        what = "single calls, %d polls, %s" % (polls, of_clients(clients))
         if 1 in chosen:
             rows.append(row(1, what, "events/s", found["ours"], found["usual"], 1.1, peer_name=USUAL))
         if 2 in chosen:
@@ -42,7 +42,7 @@ def hot(place, scenario, disk_us, targets, disk):
         with place.database(str(scenario), disk_us) as database:
             database.make_polls(1)
             found = in_turn(place.form, {"ours": ours(database, clients, 1), "usual": usual(database, clients, 1)})
-        rows.append(row(scenario, "one poll, two choices, %s, %d clients" % (disk, clients), "events/s",
+        rows.append(row(scenario, "one poll, two choices, %s, %s" % (disk, of_clients(clients)), "events/s",
                         found["ours"], found["usual"], target, peer_name=USUAL))
     return rows
 
@@ -64,7 +64,7 @@ def hot_against_spread(place, _):
     with place.database("5") as database:
         database.make_polls(polls)
         found = in_turn(place.form, {"hot": ours(database, clients, 1), "spread": ours(database, clients, polls)})
-    return [row(5, "one poll against %d, %d clients" % (polls, clients), "events/s", found["hot"], found["spread"], 0.9,
+    return [row(5, "one poll against %d, %s" % (polls, of_clients(clients)), "events/s", found["hot"], found["spread"], 0.9,
                 peer_name="ourselves, spread")]
 
 
@@ -96,11 +96,11 @@ def retries(place, _):
             found = in_turn(place.form, {
                 "ours": Reader(database, "ours", "ours/retry.sql", clients, rows=known),
                 "select": Reader(database, "bare", "peers/bare_select.sql", clients, rows=known)})
-            rows.append(row(6, "identical retries, %d clients" % clients, "events/s", found["ours"], found["select"], 0.8,
+            rows.append(row(6, "identical retries, %s" % of_clients(clients), "events/s", found["ours"], found["select"], 0.8,
                             peer_name="a prepared SELECT by id (the limit)"))
         wal, ids = cost_of_retries(database, known)
     rows.append(bound_row(6, "WAL of a retry", "bytes", [wal], 0))
-    rows.append(bound_row(6, "transaction ids of %d retries" % known, "ids", [ids], 0))
+    rows.append(bound_row(6, "transaction ids of %s retries" % format(known, ","), "ids", [ids], 0))
     return rows
 
 
@@ -120,5 +120,5 @@ def seats(place, _):
         found = in_turn(place.form, {
             "ours": ours(database, clients, 1),
             "usual": Pgbench(database, "usual", "peers/usual_seat.sql", clients, polls=1)})
-    return [row(16, "one poll with a seat limit, one lane, %d clients" % clients, "events/s",
+    return [row(16, "one poll with a seat limit, one lane, %s" % of_clients(clients), "events/s",
                 found["ours"], found["usual"], 1.0, peer_name="the usual SQL with the same check")]
