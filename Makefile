@@ -41,13 +41,13 @@ bench-quick:
 	bench/run --quick
 
 bench:
-	bench/run --full --publish
+	bench/run --full --record
 
 bench-long:
-	bench/run --long --publish
+	bench/run --long --record
 
 lint:
 	scripts/test lint
 
 format:
-	clang-format -i src/*.c src/*.h
+	clang-format -i src/*.[ch] bench/*.c

@@ -73,8 +73,11 @@ class Batches:
         self.batches = batches  # a client, where no time is given
 
     def __call__(self, seconds):
+        return self.send(seconds, self.batches)
+
+    def send(self, seconds, batches):
         output = run([os.path.join(self.database.place.tools, "batches"), self.database.dsn(), self.statement,
-                      str(self.clients), str(self.events), str(self.polls), str(seconds), str(self.batches)])
+                      str(self.clients), str(self.events), str(self.polls), str(seconds), str(batches)])
         events, elapsed = re.match(r"events (\d+) seconds ([0-9.]+)", output).groups()
         self.database.sent[self.side] += int(events)
         return int(events) / float(elapsed)

@@ -49,12 +49,12 @@ def text(results):
     return "\n".join(lines + [""] + summary(results))
 
 
-# --- the runs that are published ------------------------------------------------------------------------------------
+# --- the runs that are recorded ------------------------------------------------------------------------------------
 
-def merged(published, run):
-    """The published runs with this one added, and their rows of the scenarios that it measured anew taken out."""
+def merged(recorded, run):
+    """The recorded runs with this one added, and their rows of the scenarios that it measured anew taken out."""
     anew = {row["scenario"] for row in run["rows"]}
-    kept = [dict(old, rows=[row for row in old["rows"] if row["scenario"] not in anew]) for old in published]
+    kept = [dict(old, rows=[row for row in old["rows"] if row["scenario"] not in anew]) for old in recorded]
     return [old for old in kept if old["rows"]] + [run]
 
 

@@ -19,7 +19,7 @@ def row(scenario, what, unit, ours, peer, target, sense=AT_LEAST, peer_name="", 
         "scenario": scenario, "what": what, "unit": unit, "peer": peer_name, "note": note,
         "ours": statistics.median(ours), "theirs": statistics.median(peer),
         "ratio": ratio, "lowest": min(ratios), "highest": max(ratios), "rounds": len(ratios),
-        "target": target, "sense": sense,
+        "each_round": [ours, peer], "target": target, "sense": sense,
         "met": None if target is None else ratio >= target if sense == AT_LEAST else ratio <= target,
     }
 
@@ -30,5 +30,5 @@ def bound_row(scenario, what, unit, figures, bound, note=""):
     return {
         "scenario": scenario, "what": what, "unit": unit, "peer": "", "note": note,
         "ours": figure, "theirs": None, "ratio": None, "lowest": min(figures), "highest": figure, "rounds": len(figures),
-        "target": bound, "sense": AT_MOST, "met": figure <= bound,
+        "each_round": [figures], "target": bound, "sense": AT_MOST, "met": figure <= bound,
     }

@@ -35,6 +35,7 @@ def size(database, tables):
 def bytes_of_event(database, contender, tables, warm, measured):
     """(WAL, tables) in bytes an event; the first events make the first pages, and are not measured."""
     warm(0)
+    database.run("ANALYZE")
     sent, wal = database.sent[contender.side], database.value("SELECT pg_current_wal_insert_lsn()")
     before = size(database, tables)
     measured(0)

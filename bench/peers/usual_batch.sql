@@ -23,5 +23,6 @@ SELECT i.ord,
 FROM input AS i
 JOIN first AS f ON f.event_id = i.event_id
 LEFT JOIN new AS n ON n.event_id = i.event_id
-LEFT JOIN usual.event AS e ON e.event_id = i.event_id
+LEFT JOIN LATERAL (  -- looked up only where the event is not new; OFFSET keeps the planner from looking up all
+    SELECT o.* FROM usual.event AS o WHERE n.event_id IS NULL AND o.event_id = i.event_id OFFSET 0) AS e ON true
 ORDER BY i.ord

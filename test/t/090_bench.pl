@@ -65,13 +65,13 @@ for my $one (@$verified)
 like($table, qr/^verify_poll: .* 0 violations$/m, 'the table says so');
 figure("benchmark: $checks checks of $polls polls with $events events in " . @$verified . ' databases, 0 violations');
 
-# What is published: the table in a README, and a picture.
+# What is recorded: the table in a README, and a picture.
 mkdir $_ or die $! for "$tools/tree", "$tools/tree/bench";
 append_to_file("$tools/tree/README.md", slurp_file("$tree/README.md"));
-output_of('/usr/bin/python3', '-B', "$tree/bench/publish.py", "$tools/run.json", "$tools/tree") for 1 .. 2;
+output_of('/usr/bin/python3', '-B', "$tree/bench/record.py", "$tools/run.json", "$tools/tree") for 1 .. 2;
 my $readme = slurp_file("$tools/tree/README.md");
 my $picture = slurp_file("$tools/tree/bench/results/latest.svg");
-is(scalar(() = $readme =~ /^\| 9 \| batches/mg), 1, 'README.md has the rows once, published once or twice');
+is(scalar(() = $readme =~ /^\| 9 \| batches/mg), 1, 'README.md has the rows once, recorded once or twice');
 is(scalar(() = $picture =~ /<rect x=/g), scalar(grep { defined $_->{ratio} } @{ $results->{rows} }),
 	'the picture has a bar for each ratio');
 output_of('/usr/bin/python3', '-c', 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])',

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Makes a run the published one: results/latest.json, results/latest.svg, and the table in README.md.
+"""Makes a run the recorded one: results/latest.json, results/latest.svg, and the table in README.md.
 
-usage: publish.py RESULTS.json [TREE]
+usage: record.py RESULTS.json [TREE]
 
 RESULTS.json is what a run wrote. Scenarios that it did not measure keep the figures of the run that did.
 """
@@ -13,7 +13,7 @@ import sys
 from lib import picture, report
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BEGIN, END = "<!-- figures, written by bench/run --publish -->\n", "<!-- end of figures -->\n"
+BEGIN, END = "<!-- figures, written by bench/run --record -->\n", "<!-- end of figures -->\n"
 
 
 def read(path):
@@ -29,8 +29,8 @@ def write(path, text):
 def main(path, tree=TREE):
     readme, results = os.path.join(tree, "README.md"), os.path.join(tree, "bench", "results")
     latest = os.path.join(results, "latest.json")
-    published = json.loads(read(latest))["runs"] if os.path.exists(latest) else []
-    runs = report.merged(published, json.loads(read(path)))
+    recorded = json.loads(read(latest))["runs"] if os.path.exists(latest) else []
+    runs = report.merged(recorded, json.loads(read(path)))
     before, marked, rest = read(readme).partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not marked or not ended:
