@@ -1023,13 +1023,16 @@ COMMENT ON VIEW poll_tally.choices IS 'choices of polls; ord is the order in whi
 CREATE VIEW poll_tally.counted WITH (security_barrier) AS
 SELECT p.poll_id, p.poll::text, k.choice::text, k.label, k.ord,
        (CASE WHEN k.narrow
-        THEN coalesce((SELECT sum(poll_tally.get(l.counts, k.choice))
-                       FROM poll_tally.lane AS l WHERE l.poll_id = k.poll_id), 0)
+        THEN coalesce(poll_tally.get(n.counts, k.choice), 0)
         ELSE coalesce((SELECT sum(w.count) FROM poll_tally.lane_count AS w
                        WHERE w.poll_id = k.poll_id AND w.choice = k.choice), 0)
         END + poll_tally.pending_count(k.poll_id, k.choice))::bigint AS count
-FROM poll_tally.poll_key AS k
-JOIN poll_tally.poll AS p ON p.poll_id = k.poll_id;
+FROM poll_tally.poll AS p
+CROSS JOIN LATERAL (  -- once a poll, not once a choice
+    SELECT poll_tally.sum(l.counts) AS counts
+    FROM poll_tally.lane AS l WHERE l.poll_id = p.poll_id
+) AS n
+JOIN poll_tally.poll_key AS k ON k.poll_id = p.poll_id;
 COMMENT ON VIEW poll_tally.counted IS 'live counts of each choice; what results and results_of are made of';
 
 CREATE VIEW poll_tally.totals WITH (security_barrier) AS
