@@ -155,6 +155,22 @@ launcher_forget_gone(void)
 	MemoryContextSwitchTo(before);
 }
 
+/* Said once: nobody takes a slot away from a database that has one. */
+static void
+launcher_report_full(const Served *served)
+{
+	static bool reported = false;
+
+	if (!reported)
+		ereport(LOG,
+				(errmsg("poll_tally has no publisher for database \"%s\"",
+						served->name),
+				 errdetail("It serves at most %d databases.", SHARED_DATABASES),
+				 errhint("Name those that are to be served in "
+						 "poll_tally.databases, and restart the server.")));
+	reported = true;
+}
+
 /* Should the database have a publisher?  *looking: only to have a look. */
 static bool
 launcher_wants(const Served *served, bool *looking)
@@ -172,6 +188,8 @@ launcher_wants(const Served *served, bool *looking)
 	*looking = !named && slot != NULL && !slot->wanted && !slot->looked;
 	wanted = slot != NULL && (named || slot->wanted || !slot->looked);
 	LWLockRelease(shared->lock);
+	if (slot == NULL)
+		launcher_report_full(served);
 	return wanted;
 }
 
