@@ -69,6 +69,7 @@ packages_for()
 			build) say gcc libc6-dev make "postgresql-$major" "postgresql-server-dev-$major" ;;
 			python) say python3 python3-psycopg2 ;;
 			redis) say redis-tools ;;
+			alerts) say prometheus prometheus-postgres-exporter prometheus-sql-exporter python3-yaml ;;
 			test) say "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl ;;
 			drivers) say libpq-dev default-jdk-headless libpostgresql-jdbc-java nodejs npm ca-certificates ;;
 			*) die "no such purpose: $purpose" ;;
@@ -95,6 +96,9 @@ has_content_of()
 		default-jdk-headless) command -v java && command -v javac ;;
 		nodejs) command -v node ;;
 		npm) command -v npm ;;
+		python3-yaml) "$PYTHON" -c 'import yaml' ;;
+		prometheus) command -v prometheus && command -v promtool ;;
+		prometheus-*-exporter) command -v "$1" ;;
 		*) false ;;
 	esac
 } >/dev/null 2>&1
@@ -122,6 +126,37 @@ forbid_main_cluster()
 	say 'create_main_cluster = false' >"$file"
 }
 
+# without_services COMMAND...: packages that are installed meanwhile start none of their services. A policy that is there
+# already is somebody's choice, and stays.
+without_services()
+{
+	local policy=/usr/sbin/policy-rc.d
+	if [[ -e $policy ]]; then
+		"$@"
+		return
+	fi
+	(
+		trap 'rm -f "$policy"' EXIT
+		trap 'exit 1' HUP INT TERM
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod 755 "$policy"
+		"$@"
+	)
+}
+
+# Nor shall what was installed for the tests start with the next boot.
+disable_services()
+{
+	local package
+	for package in "$@"; do
+		if [[ -e /lib/systemd/system/$package.service ]] && command -v systemctl; then
+			systemctl --no-reload disable "$package.service"
+		elif [[ -e /etc/init.d/$package ]]; then
+			update-rc.d "$package" disable
+		fi
+	done
+}
+
 install_packages()
 {
 	local log
@@ -132,8 +167,9 @@ install_packages()
 	mkdir -p /usr/share/man/man1
 	# ucf asks about a configuration file that was there first; keep it.
 	export DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1
-	if ! { apt-get update && apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"; } \
-		>"$log" 2>&1 </dev/null
+	if ! { apt-get update &&
+		without_services apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" &&
+		disable_services "$@"; } >"$log" 2>&1 </dev/null
 	then
 		cat "$log" >&2
 		rm -f "$log"
