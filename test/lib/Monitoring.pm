@@ -90,7 +90,7 @@ sub exporters
 	return (
 		postgres => [ $address{postgres}, "$folder/postgres_exporter.log", { DATA_SOURCE_NAME => $dsns },
 			'prometheus-postgres-exporter', '--disable-default-metrics', '--disable-settings-metrics',
-			'--no-collector.database', '--no-collector.bgwriter', '--extend.query-path', shipped('postgres_exporter.yml'),
+			'--extend.query-path', shipped('postgres_exporter.yml'),
 			"--web.listen-address=$address{postgres}" ],
 		sql => [ $address{sql}, "$folder/sql_exporter.log", {}, 'prometheus-sql-exporter', '-config.file', $config,
 			'-web.listen-address', $address{sql} ]);
