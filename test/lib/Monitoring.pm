@@ -53,12 +53,33 @@ sub changed_file
 	return "$folder/$name";
 }
 
-sub start_program
+# start_on(ADDRESS, PATH, LOG, COMMAND...): once it answers there; false when it ended instead, since somebody else has
+# its port.
+sub start_on
 {
-	my ($log, @command) = @_;
+	my ($address, $path, $log, @command) = @_;
+	unlink $log;
 	my $program = start(\@command, '<', \undef, '>', $log, '2>&1');
 	push @programs, $program;
-	return $program;
+	my $answers;
+	wait_until(sub { ($answers = $http->get("http://$address$path")->{success}) || !$program->pumpable });
+	return $program if $answers && $program->pumpable;
+	stop_program($program);
+	return if slurp_file($log) =~ /address already in use/;
+	die "no answer from $address: @command\n" . slurp_file($log);
+}
+
+# start_somewhere(PATH, LOG, SUB): SUB gives the command for an address. Returns (address, program).
+sub start_somewhere
+{
+	my ($path, $log, $command) = @_;
+	for (1 .. 5)
+	{
+		my $address = '127.0.0.1:' . PostgreSQL::Test::Cluster::get_free_port();
+		my $program = start_on($address, $path, $log, $command->($address));
+		return ($address, $program) if $program;
+	}
+	die "no port for $log";
 }
 
 sub stop_program
@@ -69,53 +90,47 @@ sub stop_program
 	return;
 }
 
-sub wait_answer
-{
-	my ($url, $log) = @_;
-	return if wait_until(sub { $http->get($url)->{success} });
-	die "no answer from $url: " . slurp_file($log);
-}
-
-# exporters(NODE, FOLDER, DATABASE...): name => [address, log, environment, command...] of each, one process for all
-# databases, as role poll_watch.
+# exporters(NODE, FOLDER, DATABASE...): name => what start_exporter wants, one process for all databases, as role
+# poll_watch.
 sub exporters
 {
 	my ($node, $folder, @databases) = @_;
 	my ($host, $port) = ($node->host, $node->port);
-	my %address = map { $_ => '127.0.0.1:' . PostgreSQL::Test::Cluster::get_free_port() } ('postgres', 'sql');
 	my $urls = join "\n      - ", map { "postgres://poll_watch\@/$_?host=$host&port=$port&sslmode=disable" } @databases;
 	my $config = changed_file('sql_exporter.yml', $folder, [ qr/interval: 15s/, 'interval: 1s', 1 ],
 		[ qr{postgres://poll_watch\@/DATABASE\?host=/var/run/postgresql&sslmode=disable}, $urls, 1 ]);
+	# As postgres_exporter.yml says of several databases.
+	my $old = `prometheus-postgres-exporter --help 2>&1` =~ /--collector\.bgwriter\s/;
+	my @collectors = $old ? ('--no-collector.database', '--no-collector.bgwriter') : ();
 	my $dsns = join ',', map { "host=$host port=$port user=poll_watch dbname=$_" } @databases;
 	return (
-		postgres => [ $address{postgres}, "$folder/postgres_exporter.log", { DATA_SOURCE_NAME => $dsns },
-			'prometheus-postgres-exporter', '--disable-default-metrics', '--disable-settings-metrics',
-			'--extend.query-path', shipped('postgres_exporter.yml'),
-			"--web.listen-address=$address{postgres}" ],
-		sql => [ $address{sql}, "$folder/sql_exporter.log", {}, 'prometheus-sql-exporter', '-config.file', $config,
-			'-web.listen-address', $address{sql} ]);
+		postgres => { log => "$folder/postgres_exporter.log", environment => { DATA_SOURCE_NAME => $dsns },
+			command => sub { return ('prometheus-postgres-exporter', '--disable-default-metrics', '--disable-settings-metrics',
+				@collectors, '--extend.query-path', shipped('postgres_exporter.yml'), "--web.listen-address=$_[0]") } },
+		sql => { log => "$folder/sql_exporter.log", environment => {},
+			command => sub { return ('prometheus-sql-exporter', '-config.file', $config, '-web.listen-address', $_[0]) } });
 }
 
+# start_exporter(ONE OF exporters[, ADDRESS]): (address, program).
 sub start_exporter
 {
-	my ($address, $log, $environment, @command) = @_;
-	local @ENV{ keys %$environment } = values %$environment;
-	my $program = start_program($log, @command);
-	wait_answer("http://$address/metrics", $log);
-	return $program;
+	my ($exporter, $address) = @_;
+	local @ENV{ keys %{ $exporter->{environment} } } = values %{ $exporter->{environment} };
+	return start_somewhere('/metrics', $exporter->{log}, $exporter->{command}) if !defined $address;
+	return ($address, start_on($address, '/metrics', $exporter->{log}, $exporter->{command}->($address)) // die "no port $address");
 }
 
 # start_prometheus(FOLDER, CHANGES OF rules.yml, ADDRESS...): scrapes and evaluates every second.
 sub start_prometheus
 {
 	my ($folder, $changes, @targets) = @_;
-	$prometheus = '127.0.0.1:' . PostgreSQL::Test::Cluster::get_free_port();
 	changed_file('rules.yml', $folder, @$changes);
 	my $config = changed_file('prometheus.yml', $folder, [ qr/_interval: 15s/, '_interval: 1s', 2 ],
-		[ qr/- 127\.0\.0\.1:9187/, join("\n          - ", map { "- $_" } @targets) =~ s/- - /- /gr, 1 ]);
-	my $program = start_program("$folder/prometheus.log", 'prometheus', "--config.file=$config",
-		"--storage.tsdb.path=$folder/tsdb", "--web.listen-address=$prometheus", '--log.level=warn');
-	wait_answer("http://$prometheus/-/ready", "$folder/prometheus.log");
+		[ qr/127\.0\.0\.1:9187/, join("\n          - ", @targets), 1 ]);
+	($prometheus, my $program) = start_somewhere('/-/ready', "$folder/prometheus.log", sub {
+		return ('prometheus', "--config.file=$config", "--storage.tsdb.path=$folder/tsdb", "--web.listen-address=$_[0]",
+			'--log.level=warn');
+	});
 	return $program;
 }
 

@@ -113,8 +113,8 @@ my @sooner = (
 	[ qr/\(poll_tally_blocker_age_seconds\) > 60$/m, '(poll_tally_blocker_age_seconds) > 2', 1 ],
 	[ qr/poll_tally_notify_queue_usage > 0\.5$/m, 'poll_tally_notify_queue_usage > 0.0004', 1 ]);
 my %exporter = exporters($node, $folder, @databases);
-my @instances = sort map { $_->[0] } values %exporter;
-my @running = map { start_exporter(@$_) } values %exporter;
+my %running = map { $_ => [ start_exporter($exporter{$_}) ] } keys %exporter;
+my @instances = sort map { $_->[0] } values %running;
 start_prometheus($folder, \@sooner, @instances);
 
 # The metrics that an exporter must show, as "name database".
@@ -267,9 +267,9 @@ poll_is_true($node, $_, 'quiet', "$_: the poll holds together") for @databases;
 
 # --- nobody watches -------------------------------------------------------------------------------------------------
 
-stop_program($_) for @running;
+stop_program($_->[1]) for values %running;
 await_alerts('the exporters are gone: unwatched', 'PollTallyUnwatched');
-start_exporter(@$_) for values %exporter;
+start_exporter($exporter{$_}, $running{$_}[0]) for keys %exporter;
 await_alerts('and back: all clear');
 
 # In the long form: the walk of docs/operations.md, as it stands there but for the packages, the ports and the socket.
