@@ -5,7 +5,8 @@ usage: reader.py DSN POLL [READER]
 
 The reader's frontier and what it did with the entries are one transaction, so a crash loses both or neither. The
 frontier is kept by advance_source, one row a lane: source is the reader's name, source_partition the lane and
-next_offset the seq to go on with. It needs the rights of grant_auditor (the feed) and grant_submitter (the cursor).
+next_offset the seq to go on with. It needs the rights of grant_auditor (the feed) and grant_submitter (the cursor), and a
+schema in which it may make its table: CREATE SCHEMA reader AUTHORIZATION reader.
 """
 
 import sys
