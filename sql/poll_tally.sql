@@ -1101,15 +1101,16 @@ FROM poll_tally.ledger AS l
 JOIN poll_tally.poll AS p ON p.poll_id = l.poll_id;
 COMMENT ON VIEW poll_tally.events IS 'the ledger: what each sender said (votes) and what it did to the counts (effect)';
 
-CREATE VIEW poll_tally.lag WITH (security_barrier) AS
-SELECT p.poll::text, a.accepted_position, coalesce(b.included_position, 0) AS published_position,
+CREATE VIEW poll_tally.progress WITH (security_barrier) AS
+SELECT p.poll_id, p.poll::text, a.accepted_position, coalesce(b.included_position, 0) AS published_position,
        a.accepted_position - coalesce(b.included_position, 0) AS gap,
        o.oldest_unpublished_at,
        EXTRACT(epoch FROM clock_timestamp() - o.oldest_unpublished_at)::double precision AS lag_seconds,
        poll_tally.epoch_of(p.poll_id) AS epoch, b.revision, b.published_at,
        p.publish_every, b.final,
        (SELECT min(u.revision) FROM poll_tally.audience AS u
-        WHERE u.poll_id = p.poll_id) AS observed_revision
+        WHERE u.poll_id = p.poll_id) AS observed_revision,
+       b.frontier, p.publish_min_events, p.hidden_until_close, p.closes_at, p.closed_at
 FROM poll_tally.poll AS p
 JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id
 CROSS JOIN LATERAL (
@@ -1126,6 +1127,12 @@ CROSS JOIN LATERAL (
         AND e."position" = poll_tally.make_position(n.lane,
                 coalesce(b.frontier[n.lane + 1], 0) + 1)
 ) AS o (oldest_unpublished_at);
+COMMENT ON VIEW poll_tally.progress IS 'how far each poll''s newest snapshot is behind its ledger, and what tells when the next is due; what lag and stalled are made of';
+
+CREATE VIEW poll_tally.lag WITH (security_barrier) AS
+SELECT g.poll, g.accepted_position, g.published_position, g.gap, g.oldest_unpublished_at, g.lag_seconds,
+       g.epoch, g.revision, g.published_at, g.publish_every, g.final, g.observed_revision
+FROM poll_tally.progress AS g;
 COMMENT ON VIEW poll_tally.lag IS 'how far each poll''s newest snapshot is behind its ledger';
 
 CREATE VIEW poll_tally.sources WITH (security_barrier) AS
@@ -1409,24 +1416,22 @@ CREATE FUNCTION poll_tally.stalled(allowance interval DEFAULT '10 seconds',
 BEGIN ATOMIC
     WITH due AS (
         -- The earlier of the two, so that an alert does not begin anew at the deadline.
-        SELECT g.*, least(CASE WHEN p.closes_at <= clock_timestamp() THEN p.closes_at END,
+        SELECT g.*, least(CASE WHEN g.closes_at <= clock_timestamp() THEN g.closes_at END,
                           CASE WHEN m.moved_at IS NOT NULL
                                THEN greatest(g.published_at + g.publish_every, m.moved_at) END) AS since
-        FROM poll_tally.lag AS g
-        JOIN poll_tally.poll AS p ON p.poll = g.poll
-        JOIN poll_tally.publication AS b ON b.poll_id = p.poll_id
+        FROM poll_tally.progress AS g
         LEFT JOIN LATERAL (
             -- When the entry came in that made the poll due.
             SELECT e.accepted_at
             FROM poll_tally.lane AS l
             JOIN poll_tally.ledger AS e ON e.poll_id = l.poll_id
-                AND e."position" > poll_tally.make_position(l.lane, coalesce(b.frontier[l.lane + 1], 0))
+                AND e."position" > poll_tally.make_position(l.lane, coalesce(g.frontier[l.lane + 1], 0))
                 AND e."position" <= poll_tally.make_position(l.lane, l.seq)
-            WHERE l.poll_id = p.poll_id AND g.gap >= p.publish_min_events
-            ORDER BY e.accepted_at OFFSET p.publish_min_events - 1 LIMIT 1
+            WHERE l.poll_id = g.poll_id AND g.gap >= g.publish_min_events
+            ORDER BY e.accepted_at OFFSET g.publish_min_events - 1 LIMIT 1
         ) AS m (moved_at) ON true
-        WHERE p.closed_at IS NULL AND NOT p.hidden_until_close
-          AND (m.moved_at IS NOT NULL OR p.closes_at <= clock_timestamp())
+        WHERE g.closed_at IS NULL AND NOT g.hidden_until_close
+          AND (m.moved_at IS NOT NULL OR g.closes_at <= clock_timestamp())
     )
     SELECT d.poll, d.accepted_position, d.published_position, d.gap, d.oldest_unpublished_at,
            d.lag_seconds, d.epoch, d.revision, d.published_at, d.publish_every, d.final,

@@ -37,7 +37,7 @@ INSERT INTO contract VALUES
 
 -- What other views are made of.
 CREATE TEMP TABLE internal (name text PRIMARY KEY);
-INSERT INTO internal VALUES ('poll_key'), ('counted'), ('totals'), ('message');
+INSERT INTO internal VALUES ('poll_key'), ('counted'), ('totals'), ('message'), ('progress');
 
 CREATE TEMP VIEW view AS
 SELECT c.relname::text AS name, c.* FROM pg_class AS c

@@ -272,5 +272,20 @@ query_is($node, 'postgres', q{SELECT value > 0 FROM poll_tally.metrics WHERE nam
 $node->safe_psql('postgres', q{BEGIN; SELECT outcome FROM poll_tally.accept_event('quiet', 'again', 'red'); PREPARE TRANSACTION 'again'});
 query_is($node, 'postgres', $found, 'quiet prepared', 'a prepared transaction is a blocker where no publisher runs');
 $node->safe_psql('postgres', q{ROLLBACK PREPARED 'again'});
+
+# --- many polls, of whose tables nothing is known yet ---------------------------------------------------------------
+
+my $rows_read = q{SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0) FROM pg_stat_user_tables
+    WHERE relname IN ('poll', 'publication', 'lane', 'ledger')};
+$node->safe_psql('postgres', 'CREATE DATABASE many');
+$node->safe_psql('many', q{CREATE EXTENSION poll_tally;
+SELECT poll_tally.create_poll('many-' || n, '{a,b}', counting => 'every') FROM generate_series(1, 300) AS n;
+SELECT poll_tally.accept_event('many-' || n, 'event-' || n, 'a') FROM generate_series(1, 300) AS n});
+ok($node->poll_query_until('many', q{SELECT count(*) = 300 FROM poll_tally.stalled('0')}), 'all of many polls are stalled');
+my $before = $node->safe_psql('many', $rows_read);
+$node->safe_psql('many', q{SELECT FROM poll_tally.stalled('0')});
+my $each = ($node->safe_psql('many', $rows_read) - $before) / 300;
+note "figure: stalled() of 300 polls reads $each rows a poll";
+cmp_ok($each, '<', 30, 'stalled() reads a few rows a poll, however many there are');
 $node->stop;
 done_testing();
