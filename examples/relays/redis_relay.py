@@ -1,0 +1,200 @@
+#!/usr/bin/python3
+"""Relay from a Redis stream into the ledger.
+
+usage: redis_relay.py DSN REDIS_URL STREAM [--group NAME] [--consumer NAME] ...
+
+An entry has one field, body: an event as JSON. The relay is one consumer of a consumer group; give each its own name,
+and the same one after a restart. What it had received is read again first; what another consumer left pending for
+--claim-idle seconds is taken over. Dead letters are the fields of the hash STREAM:dead, which holds each once.
+
+The id ms-n is the source offset ms * 2^20 + n. A group that is not there, after Redis lost its data say, is made anew
+where the ledger's cursor stands. With --keep the stream is trimmed, never of what a group has pending or has not read.
+"""
+
+import base64
+import contextlib
+import json
+import socket
+import sys
+import time
+
+import redis
+
+from relay import command
+from relay.faults import Lost
+from relay.record import Record
+
+N_BITS = 20
+MOST_OFFSET = 2 ** 63 - 2
+CLAIM_PAGE = 100
+
+
+def offset_of(entry):
+    """The source offset of an id; None when n does not fit."""
+    ms, n = (int(part) for part in entry.split(b"-"))
+    offset = (ms << N_BITS) + n
+    return offset if n < 1 << N_BITS and offset <= MOST_OFFSET else None
+
+
+def id_of(offset):
+    return "%d-%d" % (offset >> N_BITS, offset & (1 << N_BITS) - 1)
+
+
+def readable(data):
+    """Bytes for JSON: as text, or in base64 where they are none."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+@contextlib.contextmanager
+def redis_faults():
+    try:
+        yield
+    except redis.RedisError as error:
+        raise Lost("%s: %s" % (type(error).__name__, error)) from error
+
+
+class RedisSource:
+    has_cursor = True
+
+    def __init__(self, url, stream, group, consumer, claim_idle, keep):
+        self.url, self.stream, self.group, self.consumer = url, stream, group, consumer
+        self.claim_idle, self.keep = claim_idle, keep
+        self.redis = None
+        self.held = set()                       # ids in the window: a claim may bring one again
+        self.own_from = None                    # how far the own pending entries are read, None at the end
+        self.claim_from = "0-0"
+        self.claim_at = self.trim_at = 0.0
+
+    def connect(self, relay, ledger):
+        del relay
+        with redis_faults():
+            self.redis = redis.Redis.from_url(self.url, socket_timeout=30)
+            self.make_group(ledger)
+        self.held.clear()
+        self.own_from = "0-0"
+        self.claim_at = time.monotonic() + self.claim_idle / 2
+        self.trim_at = time.monotonic()
+
+    def make_group(self, ledger):
+        if any(group["name"] == self.group.encode() for group in self.groups()):
+            return
+        resume_at = ledger.resume_at(None)
+        start = "0" if resume_at is None else id_of(resume_at - 1)
+        self.redis.xgroup_create(self.stream, self.group, start, mkstream=True)
+
+    def groups(self):
+        return self.redis.xinfo_groups(self.stream) if self.redis.exists(self.stream) else []
+
+    # --- receiving --------------------------------------------------------------------------------------------------
+
+    def receive(self, room, timeout):
+        with redis_faults():
+            if room == 0:
+                time.sleep(timeout)
+                entries = []
+            elif self.own_from is not None:
+                entries = self.own_pending(room)
+            elif time.monotonic() >= self.claim_at:
+                entries = self.claim(min(room, CLAIM_PAGE))
+            else:
+                entries = self.read(">", room, max(1, int(timeout * 1000)) if timeout > 0 else None)
+            if self.keep is not None and time.monotonic() >= self.trim_at:
+                self.trim()
+        for entry, fields in entries:
+            if entry not in self.held:
+                self.held.add(entry)
+                yield self.record(entry, fields)
+
+    def read(self, after, room, block):
+        answer = self.redis.xreadgroup(self.group, self.consumer, {self.stream: after}, count=room, block=block)
+        return answer[0][1] if answer else []
+
+    def own_pending(self, room):
+        entries = self.read(self.own_from, room, None)
+        self.own_from = entries[-1][0] if entries else None
+        return entries
+
+    def claim(self, room):
+        """A page of what others left pending; entries that were trimmed meanwhile are reported by their id alone."""
+        answer = self.redis.xautoclaim(self.stream, self.group, self.consumer, int(self.claim_idle * 1000),
+                                       self.claim_from, room)
+        self.claim_from = answer[0]
+        if self.claim_from == b"0-0":
+            self.claim_at = time.monotonic() + self.claim_idle / 2
+        deleted = answer[2] if len(answer) > 2 else []
+        return [pair for pair in answer[1] if pair[0] is not None] + [(entry, {}) for entry in deleted]
+
+    def record(self, entry, fields):
+        offset = offset_of(entry)
+        record = Record(None, entry.decode(), offset, fields.get(b"body", b""), (entry, fields))
+        if not fields:
+            record.refuse("deleted_upstream", "the entry was trimmed or deleted while it was pending")
+        elif offset is None:
+            record.refuse("position_out_of_range", "the entry's id is no source offset")
+        elif b"body" not in fields:
+            record.refuse("invalid_message", "the entry has no field body")
+        return record
+
+    # --- finishing --------------------------------------------------------------------------------------------------
+
+    def bury(self, pairs):
+        with redis_faults():
+            pipe = self.redis.pipeline(transaction=False)
+            for record, letter in pairs:
+                fields = {name.decode("utf-8", "replace"): readable(value) for name, value in record.handle[1].items()}
+                pipe.hsetnx(self.stream + ":dead", letter["id"], json.dumps(dict(letter, fields=fields)))
+            pipe.execute()
+
+    def acknowledge(self, partition, records):
+        del partition
+        with redis_faults():
+            self.redis.xack(self.stream, self.group, *[record.handle[0] for record in records])
+        self.held.difference_update(record.handle[0] for record in records)
+
+    def ceiling(self):
+        """The oldest entry that is pending for another consumer: the group's cursor must not pass it."""
+        with redis_faults():
+            consumers = self.redis.xpending(self.stream, self.group)["consumers"]
+            others = [consumer["name"] for consumer in consumers if consumer["name"] != self.consumer.encode()]
+            oldest = [entry["message_id"] for name in others
+                      for entry in self.redis.xpending_range(self.stream, self.group, "-", "+", 1, name)]
+        return min(filter(None, map(offset_of, oldest)), default=None)
+
+    def trim(self):
+        """Drop what is older than --keep seconds, read by every group, and pending for none."""
+        self.trim_at = time.monotonic() + 1
+        seconds, _ = self.redis.time()
+        least = [offset_of(b"%d-0" % int((seconds - self.keep) * 1000))]
+        for group in self.groups():
+            pending = self.redis.xpending(self.stream, group["name"])
+            first = pending["min"] if pending["pending"] else group["last-delivered-id"]
+            least.append(offset_of(first))
+        if None not in least and min(least) > 0:
+            self.redis.xtrim(self.stream, minid=id_of(min(least)), approximate=False)
+
+    def drop(self):
+        if self.redis is not None:
+            self.redis.close()
+
+    close = drop
+
+
+def main():
+    options = command.parser("Relay from a Redis stream into the ledger.")
+    options.add_argument("url", help="redis://HOST:PORT/DATABASE")
+    options.add_argument("stream")
+    options.add_argument("--group", default="poll_tally")
+    options.add_argument("--consumer", default=socket.gethostname(), help="default: the machine's name")
+    options.add_argument("--claim-idle", type=float, default=60.0,
+                         help="take over what is pending for another consumer for so many seconds (60)")
+    options.add_argument("--keep", type=float, help="trim what is settled and older than so many seconds")
+    given = options.parse_args()
+    source = RedisSource(given.url, given.stream, given.group, given.consumer, given.claim_idle, given.keep)
+    command.Loop(given, given.source or given.stream, source).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
