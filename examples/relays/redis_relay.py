@@ -83,7 +83,11 @@ class RedisSource:
             return
         resume_at = ledger.resume_at(None)
         start = "0" if resume_at is None else id_of(resume_at - 1)
-        self.redis.xgroup_create(self.stream, self.group, start, mkstream=True)
+        try:
+            self.redis.xgroup_create(self.stream, self.group, start, mkstream=True)
+        except redis.ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):      # another consumer was faster
+                raise
 
     def groups(self):
         return self.redis.xinfo_groups(self.stream) if self.redis.exists(self.stream) else []

@@ -219,13 +219,13 @@ class Bench:
     def start(self, fault=None, **options):
         return RelayProcess(self, self.queue.command(**options), fault)
 
-    def close(self):
+    def close(self, died=False):
         """However it ended: no process is left."""
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        if self.violations:
+        if self.violations or died:
             with open(os.path.join(self.folder, "relay.log"), encoding="utf-8", errors="replace") as file:
                 print("".join("# relay: %s" % line for line in file.readlines()[-20:]), end="")
 
@@ -321,7 +321,7 @@ class Bench:
     def stop_database(self, mode, messages):
         """The database goes between our COMMIT and the acknowledgement, and comes back later."""
         self.queue.send(self.mix.make(messages))
-        relay = self.start("committed:%d:STOP" % self.rng.randint(2, 4))
+        relay = self.start("acknowledging:1:STOP")
         relay.wait_stopped()
         before = len(self.trace("acknowledged"))
         self.server("stop", "-m", mode)

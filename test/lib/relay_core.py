@@ -302,14 +302,20 @@ class Outcomes(unittest.TestCase):
                     "53300": ("too_many_connections", True), "25006": ("read_only_sql_transaction", True),
                     "55P03": ("lock_not_available", True), "57014": ("query_canceled", True)}
         for code, (reason, outage) in expected.items():
-            fault = faults.fault_of(error_of(code), False)
+            error = error_of(code)
+            fault = faults.fault_of(error, faults.is_lost(error, types.SimpleNamespace(closed=0)))
             self.assertIsInstance(fault, faults.Retry, code)
             self.assertEqual((fault.reason, fault.outage, fault.in_doubt), (reason, outage, False))
         for code in ("22003", "22P02", "22P05", "22007", "54000"):
             self.assertIsInstance(faults.fault_of(error_of(code), False), faults.Poison, code)
         for code in ("42501", "42883", "3F000", "XX000", "55000", "0A000"):
             self.assertIsNone(faults.fault_of(error_of(code), False), code)
-        fault = faults.fault_of(error_of(None), True, committing=True)
+        silent, there, gone = psycopg2.DatabaseError(""), types.SimpleNamespace(closed=0), types.SimpleNamespace(closed=2)
+        self.assertTrue(faults.is_lost(silent, there))
+        self.assertTrue(faults.is_lost(error_of("57P01"), gone))
+        self.assertFalse(faults.is_lost(error_of("57014"), there))
+        self.assertFalse(faults.is_lost(psycopg2.ProgrammingError(""), there))
+        fault = faults.fault_of(silent, True, committing=True)
         self.assertEqual((fault.reason, fault.outage, fault.in_doubt), ("lost_connection", True, True))
 
     def test_conflicts_between_transactions_are_tried_again_up_to_the_bound(self):

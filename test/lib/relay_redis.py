@@ -65,7 +65,8 @@ class RedisQueue:
         self.sent = {}                          # id -> message
 
     def command(self, consumer="one", claim=60, keep=None, metrics=False, tries=3, batch=10, source=STREAM, group=GROUP):
-        return [os.path.join(self.relays, "redis_relay.py"), self.bench.dsn, "unix://" + self.server.socket, STREAM,
+        dsn = self.bench.dsn + " options='-c idle_in_transaction_session_timeout=1s'"
+        return [os.path.join(self.relays, "redis_relay.py"), dsn, "unix://" + self.server.socket, STREAM,
                 "--consumer", consumer, "--claim-idle", str(claim), "--batch", str(batch), "--in-flight", "200",
                 "--tries", str(tries), "--backoff", "0.02", "--backoff-cap", "0.1", "--source", source, "--group", group,
                 ] + (["--keep", str(keep)] if keep is not None else []) + (["--metrics-port", "0"] if metrics else [])
@@ -98,6 +99,9 @@ class RedisQueue:
     def acknowledged(self):
         pending, last = self.state()
         return [position for position in self.sent if order(position) <= order(last) and position not in pending]
+
+    def backlog(self):
+        return len(self.sent) - len(self.acknowledged())
 
     def is_empty(self):
         pending, last = self.state()
@@ -140,7 +144,7 @@ class Part:
     def __exit__(self, kind, error, trace):
         if kind is None:
             self.bench.figures("Redis Streams, " + self.name)
-        self.bench.close()
+        self.bench.close(kind is not None)
         self.server.kill()
         ok(kind is None and not self.bench.violations and self.bench.checks > 0, "Redis Streams: " + self.name)
 
@@ -182,9 +186,13 @@ def redis_killed_everysec(part, deep):
 def kill_redis(part, messages, cut=0):
     """kill -9 of redis-server while the relay is at work, which goes on by itself; how many messages Redis lost."""
     relay = part.bench.start()
-    goal = len(part.bench.trace("acknowledged")) + part.bench.rng.randint(1, messages // 2)
-    part.queue.send(part.bench.mix.make(messages))
-    until(lambda: len(part.bench.trace("acknowledged")) >= goal, "acknowledgements")
+    goal = len(part.bench.trace("acknowledged")) + part.bench.rng.randint(1, messages)
+    part.queue.send(part.bench.mix.make(messages // 2))
+    done = len(part.bench.trace("acknowledged"))
+    while done < goal and relay.process.poll() is None:
+        if part.queue.backlog() < messages:
+            part.queue.send(part.bench.mix.make(10))
+        done = len(part.bench.trace("acknowledged"))
     part.server.kill()
     if cut:
         part.server.cut_tail(cut)

@@ -44,16 +44,24 @@ class Later(Exception):
     pass
 
 
-def fault_of(error, connection_closed, committing=False):
+def is_lost(error, connection):
+    """The connection is gone: the server did not say what is wrong, or it closed it after saying so."""
+    silent = type(error) in (psycopg2.DatabaseError, psycopg2.OperationalError, psycopg2.InterfaceError)
+    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return silent and error.pgcode is None or fatal or connection is None or connection.closed != 0
+
+
+def fault_of(error, lost, committing=False):
     """The fault that an error of psycopg2 stands for, None when it is none of ours to handle."""
     code = error.pgcode or ""
     text = " ".join(str(error).split())
-    name = psycopg2.errorcodes.lookup(code).lower() if code else "lost_connection"
+    if lost:
+        return Retry("lost_connection", text, outage=True, in_doubt=committing)
+    name = psycopg2.errorcodes.lookup(code).lower() if code else "no_sqlstate"
     if code.startswith(CONFLICTS):
         return Retry(name, text, outage=False)
-    if code.startswith(OUTAGES) or connection_closed or isinstance(error, psycopg2.OperationalError) and not code:
-        return Retry("lost_connection" if connection_closed else name, text, outage=True,
-                     in_doubt=committing and connection_closed)
+    if code.startswith(OUTAGES):
+        return Retry(name, text, outage=True)
     if code.startswith(POISONS):
         return Poison(name, text)
     return None

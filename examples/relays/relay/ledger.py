@@ -27,11 +27,17 @@ CROSS JOIN LATERAL poll_tally.accept_events(NULL, b.event_ids, b.choices, b.prin
 ORDER BY r.ord
 """
 ADVANCE = "SELECT poll_tally.advance_source(%s, %s, %s)"
-# A role or a database may have it off; then COMMIT would promise nothing.
-DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-# A dead connection must be noticed, and a stuck statement end.
+# Without synchronous_commit COMMIT would promise nothing. A statement has to end some time, and a relay that is held up
+# in a transaction must not hold up others; where the role or the connection string says how long, that holds.
+SETTINGS = """
+SELECT set_config(name, wanted, false)
+FROM (VALUES ('synchronous_commit', 'off', 'on'), ('statement_timeout', '0', '30s'),
+             ('idle_in_transaction_session_timeout', '0', '30s')) AS s (name, unwanted, wanted)
+WHERE current_setting(name) = unwanted
+"""
+# A dead connection has to be noticed.
 CONNECTION = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
-              "tcp_user_timeout": 30000, "options": "-c statement_timeout=30s"}
+              "tcp_user_timeout": 30000}
 
 
 class Receipt:
@@ -53,34 +59,28 @@ class Ledger:
         try:
             if self.connection is None:
                 self.connection = psycopg2.connect(self.dsn, **CONNECTION)
-                self.connection.cursor().execute(DURABLE)
+                self.connection.cursor().execute(SETTINGS)
                 self.connection.commit()
             result = work(self.connection.cursor())
-            steps.at("judged")
             committing = True
             self.connection.commit()
         except psycopg2.Error as error:
-            closed = self.connection is None or self.connection.closed != 0
-            self.leave_transaction()
-            fault = faults.fault_of(error, closed, committing)
+            lost = faults.is_lost(error, self.connection)
+            if lost:
+                self.close()
+            else:
+                self.connection.rollback()
+            fault = faults.fault_of(error, lost, committing)
             if fault is None:
                 raise
             raise fault from error
-        steps.at("committed")
         return result
-
-    def leave_transaction(self):
-        try:
-            if self.connection is not None:
-                self.connection.rollback()
-        except psycopg2.Error:
-            self.connection.close()             # the next transaction connects anew
-        if self.connection is not None and self.connection.closed:
-            self.connection = None
 
     def accept(self, partition, records, cursor_after):
         """Receipts in the order of records. cursor_after(receipts) says where the cursor is then, or None."""
-        return self.transaction(lambda cursor: self.accept_in(cursor, partition, records, cursor_after))
+        receipts = self.transaction(lambda cursor: self.accept_in(cursor, partition, records, cursor_after))
+        steps.at("committed")
+        return receipts
 
     def accept_in(self, cursor, partition, records, cursor_after):
         offsets = None if self.source is None else [record.offset for record in records]
@@ -90,6 +90,7 @@ class Ledger:
         next_offset = cursor_after(receipts)
         if next_offset is not None:
             cursor.execute(ADVANCE, (self.source, partition or 0, next_offset))
+        steps.at("judged")
         return receipts
 
     def check(self):
@@ -108,6 +109,7 @@ class Ledger:
         return self.transaction(read)
 
     def close(self):
+        """A connection that is closed here leaves nothing undone: what was not committed is gone."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
