@@ -10,11 +10,13 @@ import collections
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 import psycopg2
 
@@ -34,11 +36,19 @@ def until(condition, what):
             return value
         if time.monotonic() > deadline:
             raise RuntimeError("waited too long for " + what)
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def ok(verdict, name):
     print("%s - %s" % ("ok" if verdict else "not ok", name), flush=True)
+
+
+def metric(bench, name):
+    """The figure as the relay's own endpoint tells it."""
+    with open(os.path.join(bench.folder, "relay.log"), encoding="utf-8") as file:
+        url = re.findall(r"^metrics: (\S+)$", file.read(), re.M)[-1]
+    text = urllib.request.urlopen(url, timeout=30).read().decode()
+    return float(re.search(r"^%s (\S+)$" % name, text, re.M).group(1))
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -298,12 +308,13 @@ class Bench:
         self.check(relay.terminate() == 0, "the relay ended with status %s" % relay.process.returncode)
         self.check_acknowledged()
 
-    def kill_at(self, step, messages):
+    def kill_at(self, step, messages, **options):
         """One message of each kind and more, and a relay that kills itself at the step."""
         self.queue.send(self.mix.make(messages))
         count = self.rng.randint(1, messages // 4) if step in PER_MESSAGE else self.rng.randint(1, 2)
         before = len(self.trace("received"))
-        relay = self.start("%s:%d" % (step, 1 if step in ("connected", "leaving", "retrying", "burying") else count))
+        relay = self.start("%s:%d" % (step, 1 if step in ("connected", "leaving", "retrying", "burying") else count),
+                           **options)
         if step == "leaving":
             until(lambda: len(self.trace("received")) > before or relay.process.poll() is not None, "a message")
             relay.process.terminate()
@@ -311,11 +322,11 @@ class Bench:
         self.check(status == -signal.SIGKILL, "at step %s: the relay ended with status %s" % (step, status))
         self.check_acknowledged()
 
-    def kill_everywhere(self, rounds, messages):
+    def kill_everywhere(self, rounds, messages, **options):
         for _ in range(rounds):
             for step in STEPS:
-                self.kill_at(step, messages)
-        self.drain()
+                self.kill_at(step, messages, **options)
+        self.drain(**options)
         self.check_end()
 
     def stop_database(self, mode, messages):

@@ -10,15 +10,13 @@ import base64
 import glob
 import json
 import os
-import re
 import subprocess
 import sys
 import time
-import urllib.request
 
 import redis
 
-from relay_bench import Bench, ok, until
+from relay_bench import Bench, metric, ok, until
 
 STREAM, GROUP = "votes", "poll_tally"
 
@@ -117,14 +115,6 @@ class RedisQueue:
 
 def order(position):
     return tuple(map(int, position.split("-")))
-
-
-def metric(bench, name):
-    """The figure as the relay's own endpoint tells it."""
-    with open(os.path.join(bench.folder, "relay.log"), encoding="utf-8") as file:
-        url = re.findall(r"^metrics: (\S+)$", file.read(), re.M)[-1]
-    text = urllib.request.urlopen(url, timeout=30).read().decode()
-    return float(re.search(r"^%s (\S+)$" % name, text, re.M).group(1))
 
 
 class Part:

@@ -1,0 +1,229 @@
+"""The relay for Kafka against a Kafka protocol peer (kafka_peer.c), killed, rebalanced and refused.
+
+usage: relay_kafka.py DSN DATA_FOLDER RELAYS_FOLDER SEED DEEP PEER
+
+PEER is the built kafka_peer. Each part has a peer of its own. Prints "ok - " and "not ok - " lines and figures.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+
+import confluent_kafka
+
+from relay_bench import Bench, metric, ok, until
+
+TOPIC, DEAD, GROUP, PARTITIONS = "votes", "votes.dead", "poll_tally", 3
+OFFSET_COMMIT, PRODUCE = 8, 0
+SESSION = 6                     # seconds; a killed relay keeps its partitions for so long, and the peer wants no less
+
+
+class Peer:
+    def __init__(self, program):
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().strip()
+        self.obey("topic %s %d" % (TOPIC, PARTITIONS))
+        self.obey("topic %s 1" % DEAD)
+
+    def obey(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if answer != "ok\n":
+            raise RuntimeError("the peer did not obey: " + command)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class KafkaQueue:
+    keeps_order = True
+
+    def __init__(self, bench, relays, peer):
+        self.bench, self.relays, self.peer = bench, relays, peer
+        self.sent = {}                          # "partition/offset" -> message
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": peer.address, "log_level": 2})
+        self.source = TOPIC
+        self.reader = confluent_kafka.Consumer({"bootstrap.servers": peer.address, "group.id": GROUP,
+                                                "enable.auto.commit": False, "log_level": 2})
+
+    def command(self, metrics=False, tries=3, batch=10, group=GROUP, grouped=False):
+        """Fixed partitions start at once; in a group the peer takes seconds for every change."""
+        dsn = self.bench.dsn + " options='-c idle_in_transaction_session_timeout=1s'"
+        return [os.path.join(self.relays, "kafka_relay.py"), dsn, self.peer.address, TOPIC, "--session", str(SESSION),
+                "--batch", str(batch), "--in-flight", "200", "--tries", str(tries), "--backoff", "0.02",
+                "--backoff-cap", "0.1", "--source", self.source, "--group", group,
+                ] + (["--metrics-port", "0"] if metrics else []) + ([] if grouped else ["--partitions", "0,1,2"])
+
+    def send(self, messages):
+        """The key chooses the partition, so what one principal sends keeps its order."""
+        def delivered(error, sent, message):
+            if error is not None:
+                raise RuntimeError(str(error))
+            self.sent["%d/%d" % (sent.partition(), sent.offset())] = message
+
+        for message in messages:
+            self.producer.produce(TOPIC, message.body, message.key,
+                                  on_delivery=lambda error, sent, message=message: delivered(error, sent, message))
+        if self.producer.flush(60) > 0:
+            raise RuntimeError("not all was sent")
+
+    def letter_id(self, position):
+        return "%s/%s" % (self.source, position)
+
+    def letters(self):
+        """Key -> reason and body; a letter that was written twice says the same."""
+        found = {}
+        _, end = self.reader.get_watermark_offsets(confluent_kafka.TopicPartition(DEAD, 0))
+        self.reader.assign([confluent_kafka.TopicPartition(DEAD, 0, 0)])
+        read = 0
+        while read < end:
+            message = self.reader.poll(30)
+            if message is None or message.error() is not None:
+                raise RuntimeError("dead letters cannot be read: %s" % (message and message.error()))
+            read = message.offset() + 1
+            headers = dict(message.headers())
+            letter = (headers["relay-reason"].decode(), message.value() or b"")
+            name = message.key().decode()
+            self.bench.check(found.setdefault(name, letter) == letter, "%s was written twice and differs" % name)
+        self.reader.unassign()
+        return found
+
+    def committed(self):
+        parts = [confluent_kafka.TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        return {part.partition: part.offset for part in self.reader.committed(parts, timeout=60)}
+
+    def acknowledged(self):
+        """Below the committed offset, or below the ledger's cursor, which may be ahead of it and never behind."""
+        stored = dict(self.bench.query("SELECT source_partition, next_offset FROM poll_tally.sources WHERE source = %s",
+                                       self.source))
+        committed = self.committed()
+        for partition, offset in committed.items():
+            self.bench.check(offset <= stored.get(partition, 0), "partition %d: committed %d, stored %s"
+                             % (partition, offset, stored.get(partition)))
+        return [position for position in self.sent if offset_of(position) < stored.get(partition_of(position), 0)]
+
+    def is_empty(self):
+        committed = self.committed()
+        return all(offset_of(position) < committed[partition_of(position)] for position in self.sent)
+
+
+def partition_of(position):
+    return int(position.split("/")[0])
+
+
+def offset_of(position):
+    return int(position.split("/")[1])
+
+
+class Part:
+    def __init__(self, arguments, name, number):
+        dsn, data, relays, seed, _, program = arguments
+        self.name = name
+        self.bench = Bench(dsn, data, int(seed) + number)
+        self.peer = Peer(program)
+        self.queue = self.bench.queue = KafkaQueue(self.bench, relays, self.peer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.bench.figures("Kafka, " + self.name)
+        self.bench.close(kind is not None)
+        self.peer.close()
+        ok(kind is None and not self.bench.violations and self.bench.checks > 0, "Kafka: " + self.name)
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+def killed_at_every_step(part, deep):
+    part.bench.kill_everywhere(5 if deep else 1, 60 if deep else 40)
+    if deep:
+        part.bench.kill_everywhere(1, 60, grouped=True)
+
+
+def database_stopped(part, deep):
+    for mode in ("immediate", "fast") if deep else ("immediate",):
+        part.bench.stop_database(mode, 60)
+    resolved = part.bench.unknown_commit(40, lambda name: metric(part.bench, name))
+    part.bench.check(resolved > 0, "no unknown result was resolved")
+    print("# figure: Kafka: %d unknown results of COMMIT resolved by the retry" % resolved)
+
+
+def rebalance(part, deep):
+    """A second relay joins at work, the first leaves in order or is killed, one is held up past its session."""
+    number = 0
+    for way in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP) if deep else (signal.SIGKILL,):
+        part.queue.send(part.bench.mix.make(100))
+        first = part.bench.start(grouped=True)
+        number = feed_until(part, number + 20)
+        second = part.bench.start(grouped=True)
+        number = feed_until(part, number + 40)
+        first.process.send_signal(way)
+        number = feed_until(part, number + 40)
+        until(part.queue.is_empty, "the topic to be empty")
+        part.bench.check_acknowledged()
+        if way == signal.SIGSTOP:
+            first.go_on()
+        part.bench.check(way == signal.SIGKILL or first.terminate() == 0, "the first relay failed")
+        part.bench.check(second.terminate() == 0, "the second relay failed")
+    part.bench.check_end()
+
+
+def feed_until(part, goal):
+    """Send while the relays work, until so many were acknowledged; how many there are then."""
+    done = 0
+    while done < goal:
+        if len(part.queue.sent) - done < 300:
+            part.queue.send(part.bench.mix.make(10))
+        done = len(part.bench.trace("acknowledged"))
+    return done
+
+
+def broker_errors(part, deep):
+    """The broker refuses commits of offsets, and dead letters; nothing is lost, and it is told again."""
+    for code in (14, 16, 7) * (3 if deep else 1):
+        part.peer.obey("errors %d %d 4" % (OFFSET_COMMIT, code))
+        part.queue.send(part.bench.mix.make(60))
+        part.bench.drain()
+        part.peer.obey("forgive %d" % OFFSET_COMMIT)
+    part.queue.send(part.bench.mix.make(60))
+    part.peer.obey("errors %d 29 3" % PRODUCE)  # not authorized: not tried again by the library
+    part.bench.drain()
+    part.bench.check_end()
+    with open(os.path.join(part.bench.folder, "relay.log"), encoding="utf-8") as file:
+        log = file.read()
+    part.bench.check("acknowledgement not taken" in log, "no commit was refused")
+    part.bench.check("dead letters not written" in log, "no dead letter was refused")
+
+
+def everything_again(part, deep):
+    """Under another name of the source, the same topic is delivered from its start."""
+    part.queue.send(part.bench.mix.make(1000 if deep else 150))
+    part.bench.drain()
+    part.bench.check_end()
+    received = len(part.bench.trace("received"))
+    part.queue.source = "votes-again"
+    part.queue.first_letters = part.queue.letters()
+    part.bench.drain(group="another")
+    part.bench.check(len(part.bench.trace("received")) == 2 * received, "not everything came exactly twice")
+
+
+PARTS = (("killed at every step", killed_at_every_step),
+         ("the database stopped between COMMIT and acknowledgement", database_stopped),
+         ("rebalance", rebalance), ("broker errors", broker_errors), ("everything delivered again", everything_again))
+
+
+def main(*arguments):
+    only = os.environ.get("RELAY_PART", "")
+    for number, (name, work) in enumerate(PARTS):
+        if only in name:
+            with Part(arguments, name, 20 + number) as part:
+                work(part, arguments[4] == "1")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
