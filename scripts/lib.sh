@@ -70,6 +70,9 @@ packages_for()
 			python) say python3 python3-psycopg2 ;;
 			redis) say redis-tools ;;
 			alerts) say prometheus prometheus-postgres-exporter prometheus-sql-exporter python3-yaml ;;
+			relays)
+				say redis-server rabbitmq-server librdkafka-dev python3-redis python3-pika python3-confluent-kafka
+				;;
 			test) say "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl ;;
 			drivers) say libpq-dev default-jdk-headless libpostgresql-jdbc-java nodejs npm ca-certificates ;;
 			*) die "no such purpose: $purpose" ;;
@@ -91,7 +94,6 @@ has_content_of()
 		libtap-parser-sourcehandler-pgtap-perl) command -v pg_prove ;;
 		libipc-run-perl) perl -MIPC::Run -e 1 ;;
 		redis-tools) command -v redis-benchmark && command -v redis-cli && command -v redis-check-rdb ;;
-		python3-psycopg2) "$PYTHON" -c 'import psycopg2' ;;
 		libpq-dev) [[ -e $("$pg" --includedir)/libpq-fe.h ]] ;;
 		default-jdk-headless) command -v java && command -v javac ;;
 		nodejs) command -v node ;;
@@ -99,6 +101,13 @@ has_content_of()
 		python3-yaml) "$PYTHON" -c 'import yaml' ;;
 		prometheus) command -v prometheus && command -v promtool ;;
 		prometheus-*-exporter) command -v "$1" ;;
+		redis-server) command -v redis-server ;;
+		rabbitmq-server) [[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ]] ;;
+		librdkafka-dev) [[ -e /usr/include/librdkafka/rdkafka_mock.h ]] ;;
+		python3-psycopg2 | python3-redis | python3-pika | python3-confluent-kafka)
+			local module=${1#python3-}
+			"$PYTHON" -c "import ${module//-/_}"
+			;;
 		*) false ;;
 	esac
 } >/dev/null 2>&1

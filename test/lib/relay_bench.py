@@ -39,6 +39,11 @@ def until(condition, what):
         time.sleep(0.05)
 
 
+def end_in_order():
+    """Servers and relays are stopped when this process is told to end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def ok(verdict, name):
     print("%s - %s" % ("ok" if verdict else "not ok", name), flush=True)
 

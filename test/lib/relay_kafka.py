@@ -12,9 +12,9 @@ import sys
 
 import confluent_kafka
 
-from relay_bench import Bench, metric, ok, until
+from relay_bench import Bench, end_in_order, metric, ok, until
 
-TOPIC, DEAD, GROUP, PARTITIONS = "votes", "votes.dead", "poll_tally", 3
+TOPIC, DEAD, PARTITIONS = "votes", "votes.dead", 3
 OFFSET_COMMIT, PRODUCE = 8, 0
 SESSION = 6                     # seconds; a killed relay keeps its partitions for so long, and the peer wants no less
 
@@ -45,16 +45,20 @@ class KafkaQueue:
         self.bench, self.relays, self.peer = bench, relays, peer
         self.sent = {}                          # "partition/offset" -> message
         self.producer = confluent_kafka.Producer({"bootstrap.servers": peer.address, "log_level": 2})
-        self.source = TOPIC
-        self.reader = confluent_kafka.Consumer({"bootstrap.servers": peer.address, "group.id": GROUP,
+        self.read_as(TOPIC, "poll_tally")
+
+    def read_as(self, source, group):
+        """The names under which relays read from now on."""
+        self.source, self.group = source, group
+        self.reader = confluent_kafka.Consumer({"bootstrap.servers": self.peer.address, "group.id": group,
                                                 "enable.auto.commit": False, "log_level": 2})
 
-    def command(self, metrics=False, tries=3, batch=10, group=GROUP, grouped=False):
+    def command(self, metrics=False, tries=3, batch=10, grouped=False):
         """Fixed partitions start at once; in a group the peer takes seconds for every change."""
         dsn = self.bench.dsn + " options='-c idle_in_transaction_session_timeout=1s'"
         return [os.path.join(self.relays, "kafka_relay.py"), dsn, self.peer.address, TOPIC, "--session", str(SESSION),
                 "--batch", str(batch), "--in-flight", "200", "--tries", str(tries), "--backoff", "0.02",
-                "--backoff-cap", "0.1", "--source", self.source, "--group", group,
+                "--backoff-cap", "0.1", "--source", self.source, "--group", self.group,
                 ] + (["--metrics-port", "0"] if metrics else []) + ([] if grouped else ["--partitions", "0,1,2"])
 
     def send(self, messages):
@@ -74,7 +78,7 @@ class KafkaQueue:
         return "%s/%s" % (self.source, position)
 
     def letters(self):
-        """Key -> reason and body; a letter that was written twice says the same."""
+        """Key -> reason and body, of this source; a letter that was written twice says the same."""
         found = {}
         _, end = self.reader.get_watermark_offsets(confluent_kafka.TopicPartition(DEAD, 0))
         self.reader.assign([confluent_kafka.TopicPartition(DEAD, 0, 0)])
@@ -89,7 +93,7 @@ class KafkaQueue:
             name = message.key().decode()
             self.bench.check(found.setdefault(name, letter) == letter, "%s was written twice and differs" % name)
         self.reader.unassign()
-        return found
+        return {name: letter for name, letter in found.items() if name.startswith(self.source + "/")}
 
     def committed(self):
         parts = [confluent_kafka.TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -206,9 +210,9 @@ def everything_again(part, deep):
     part.bench.drain()
     part.bench.check_end()
     received = len(part.bench.trace("received"))
-    part.queue.source = "votes-again"
-    part.queue.first_letters = part.queue.letters()
-    part.bench.drain(group="another")
+    part.queue.read_as("votes-again", "another")
+    part.bench.drain()
+    part.bench.check_end()
     part.bench.check(len(part.bench.trace("received")) == 2 * received, "not everything came exactly twice")
 
 
@@ -218,6 +222,7 @@ PARTS = (("killed at every step", killed_at_every_step),
 
 
 def main(*arguments):
+    end_in_order()
     only = os.environ.get("RELAY_PART", "")
     for number, (name, work) in enumerate(PARTS):
         if only in name:

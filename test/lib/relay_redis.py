@@ -16,7 +16,7 @@ import time
 
 import redis
 
-from relay_bench import Bench, metric, ok, until
+from relay_bench import Bench, end_in_order, metric, ok, until
 
 STREAM, GROUP = "votes", "poll_tally"
 
@@ -300,6 +300,7 @@ PARTS = (("killed at every step", killed_at_every_step, "always"),
 
 
 def main(*arguments):
+    end_in_order()
     only = os.environ.get("RELAY_PART", "")
     for number, (name, work, appendfsync) in enumerate(PARTS):
         if only in name:
