@@ -115,13 +115,12 @@ class RabbitmqSource:
 
     def drop(self):
         if self.connection is not None and self.connection.is_open:
-            with contextlib.suppress(pika.exceptions.AMQPError, OSError):       # it is lost anyway
+            # What was not acknowledged is queued again whether or not the broker hears of it.
+            with contextlib.suppress(pika.exceptions.AMQPError, OSError):
                 self.connection.close()
         self.connection = None
 
-    def close(self):
-        with rabbitmq_faults():
-            self.connection.close()
+    close = drop
 
 
 def main():

@@ -231,8 +231,8 @@ class Bench:
             lines = [line.split() for line in file]
         return [words for words in lines if not steps or words[0] in steps]
 
-    def start(self, fault=None, **options):
-        return RelayProcess(self, self.queue.command(**options), fault)
+    def start(self, fault=None, more=(), **options):
+        return RelayProcess(self, self.queue.command(**options) + list(more), fault)
 
     def close(self, died=False):
         """However it ended: no process is left."""
@@ -350,6 +350,19 @@ class Bench:
         self.server("start")
         until(self.queue.is_empty, "the queue to be empty")
         self.check(relay.terminate() == 0, "the relay ended with status %s" % relay.process.returncode)
+        self.check_acknowledged()
+        self.check_end()
+
+    def flush_at_end(self):
+        """SIGTERM with messages in hand, whose timer is far away: they are in the ledger and acknowledged."""
+        messages = [self.mix.order() for _ in range(30)]
+        before = len(self.trace("received")), len(self.trace("committed"))
+        self.queue.send(messages)
+        relay = self.start(more=["--batch", "1000", "--every", "1000", "--idle", "1000"])
+        until(lambda: len(self.trace("received")) == before[0] + len(messages), "the messages")
+        self.check(len(self.trace("committed")) == before[1], "a batch was flushed before its time")
+        self.check(relay.terminate() == 0, "the relay ended with status %s" % relay.process.returncode)
+        self.check(self.queue.is_empty(), "not all was acknowledged at the end")
         self.check_acknowledged()
         self.check_end()
 

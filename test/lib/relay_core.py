@@ -18,7 +18,7 @@ import psycopg2
 EXAMPLES, ROUNDS, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 sys.path.insert(0, EXAMPLES)
 
-from relay import core, faults, record, window          # noqa: E402
+from relay import command, core, faults, record, window # noqa: E402
 from relay.ledger import Receipt                        # noqa: E402
 from relay.metrics import Metrics                       # noqa: E402
 
@@ -342,6 +342,13 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(bench.positions(), [0, 1, 2])
         self.assertIn("c", bench.database.entries)
 
+    def test_an_outage_uses_up_no_tries(self):
+        bench = Bench()
+        bench.answer("a", *[lost()] * 5, "unknown_poll", "unknown_poll", "accepted")
+        bench.send("a")
+        bench.pass_time(200)
+        self.assertEqual((bench.reasons(), bench.positions()), ({}, [0]))
+
     def test_without_a_bound_an_outage_makes_nothing_dead(self):
         bench = Bench(outage=0)
         bench.answer("a", *[lost()] * 200, "accepted")
@@ -377,6 +384,42 @@ class Outcomes(unittest.TestCase):
         with self.assertRaises(psycopg2.Error):
             bench.pass_time(1)
         self.assertEqual((bench.positions(), bench.reasons()), ([], {}))
+
+
+class Ends(unittest.TestCase):
+    """The loop of command.py: SIGTERM before anything could be reached, and at work."""
+
+    def loop(self, **faults_by_call):
+        options = command.parser("").parse_args(["dsn", "--backoff", "0.001", "--backoff-cap", "0.001"])
+        book = []
+        source = types.SimpleNamespace(has_cursor=True)
+        loop = command.Loop(options, "queue", source)
+
+        def make(name):
+            def call(*arguments):
+                book.append(name)
+                if len(book) > 20:
+                    loop.stop.set()
+                if name in faults_by_call:
+                    raise faults_by_call[name]
+                return []
+            return call
+
+        for name in ("connect", "receive", "bury", "acknowledge", "drop", "close", "ceiling"):
+            setattr(source, name, make(name))
+        loop.ledger.check = make("check")
+        loop.run()
+        return book
+
+    def test_a_database_that_was_never_reached_lets_nothing_be_received(self):
+        self.assertEqual(set(self.loop(check=lost())), {"check", "close"})
+
+    def test_a_lost_queue_is_dropped_and_connected_again(self):
+        self.assertEqual(self.loop(receive=faults.Lost("gone"))[:7],
+                         ["check"] + ["connect", "receive", "drop"] * 2)
+
+    def test_it_ends_in_order(self):
+        self.assertEqual(self.loop()[-2:], ["receive", "close"])
 
 
 class Backoff(unittest.TestCase):
@@ -554,7 +597,7 @@ class error_of(psycopg2.Error):
 
 if __name__ == "__main__":
     suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])
-    core.log = lambda text: None
+    core.log = command.log = lambda text: None
     result = Tap()
     suite.run(result)
     print("1..%d" % result.testsRun)

@@ -152,6 +152,7 @@ def killed_at_every_step(part, deep):
 def database_stopped(part, deep):
     for mode in ("immediate", "fast") if deep else ("immediate",):
         part.bench.stop_database(mode, 60)
+    part.bench.flush_at_end()
     resolved = part.bench.unknown_commit(40, lambda name: metric(part.bench, name))
     part.bench.check(resolved > 0, "no unknown result was resolved")
     print("# figure: Kafka: %d unknown results of COMMIT resolved by the retry" % resolved)
@@ -217,7 +218,7 @@ def everything_again(part, deep):
 
 
 PARTS = (("killed at every step", killed_at_every_step),
-         ("the database stopped between COMMIT and acknowledgement", database_stopped),
+         ("the database stopped between COMMIT and acknowledgement, SIGTERM, an unknown COMMIT", database_stopped),
          ("rebalance", rebalance), ("broker errors", broker_errors), ("everything delivered again", everything_again))
 
 

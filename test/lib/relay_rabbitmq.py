@@ -189,6 +189,7 @@ def killed_at_every_step(part, deep):
 def database_stopped(part, deep):
     for mode in ("immediate", "fast") if deep else ("immediate",):
         part.bench.stop_database(mode, 60)
+    part.bench.flush_at_end()
     resolved = part.bench.unknown_commit(40, lambda name: metric(part.bench, name))
     part.bench.check(resolved > 0, "no unknown result was resolved")
     print("# figure: RabbitMQ: %d unknown results of COMMIT resolved by the retry" % resolved)
@@ -241,7 +242,7 @@ def broker_killed(part, deep):
 
 
 PARTS = (("killed at every step", killed_at_every_step),
-         ("the database stopped between COMMIT and acknowledgement", database_stopped),
+         ("the database stopped between COMMIT and acknowledgement, SIGTERM, an unknown COMMIT", database_stopped),
          ("everything delivered again", everything_again), ("two consumers", two_consumers),
          ("the broker killed", broker_killed))
 

@@ -121,7 +121,7 @@ class Part:
     """A Redis server, a bench, and what is found in the end."""
 
     def __init__(self, arguments, name, number, appendfsync):
-        dsn, data, relays, seed, _ = arguments
+        dsn, data, relays, seed, _ = arguments[:5]
         self.name = name
         self.bench = Bench(dsn, data, int(seed) + number)
         self.server = RedisServer(self.bench.folder, appendfsync)
@@ -148,6 +148,7 @@ def killed_at_every_step(part, deep):
 def database_stopped(part, deep):
     for mode in ("immediate", "fast") * (3 if deep else 1):
         part.bench.stop_database(mode, 60)
+    part.bench.flush_at_end()
     resolved = part.bench.unknown_commit(40, lambda name: metric(part.bench, name))
     part.bench.check(resolved > 0, "no unknown result was resolved")
     print("# figure: Redis Streams: %d unknown results of COMMIT resolved by the retry" % resolved)
@@ -290,7 +291,7 @@ def trimming(part, deep):
 
 
 PARTS = (("killed at every step", killed_at_every_step, "always"),
-         ("the database stopped between COMMIT and acknowledgement", database_stopped, "everysec"),
+         ("the database stopped between COMMIT and acknowledgement, SIGTERM, an unknown COMMIT", database_stopped, "everysec"),
          ("redis-server killed, appendfsync always", redis_killed_always, "always"),
          ("redis-server killed, appendfsync everysec", redis_killed_everysec, "everysec"),
          ("everything delivered again", everything_again, "everysec"),

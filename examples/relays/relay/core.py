@@ -208,7 +208,7 @@ class Relay:
         self.held_until = now + self.backoff.delay(self.failures)
         log("database: %s (%s); again in %.1f s" % (fault.reason, fault, self.held_until - now))
         for record in events:
-            record.tries += 1
+            record.tries += not fault.outage        # an outage is no try, it has its own bound
             record.in_doubt = record.in_doubt or fault.in_doubt
             record.failing_since = now if record.failing_since is None else record.failing_since
             if fault.outage:
