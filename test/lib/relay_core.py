@@ -9,6 +9,7 @@ stored the cursor.
 
 import collections
 import random
+import signal
 import sys
 import types
 import unittest
@@ -390,6 +391,8 @@ class Ends(unittest.TestCase):
     """The loop of command.py: SIGTERM before anything could be reached, and at work."""
 
     def loop(self, **faults_by_call):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
         options = command.parser("").parse_args(["dsn", "--backoff", "0.001", "--backoff-cap", "0.001"])
         book = []
         source = types.SimpleNamespace(has_cursor=True)
