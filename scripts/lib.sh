@@ -75,6 +75,8 @@ packages_for()
 				;;
 			test) say "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl ;;
 			drivers) say libpq-dev default-jdk-headless libpostgresql-jdbc-java nodejs npm ca-certificates ;;
+			node) say nodejs npm ca-certificates ;;
+			browser) say chromium ;;
 			*) die "no such purpose: $purpose" ;;
 		esac
 	done | tr ' ' '\n'
@@ -96,7 +98,6 @@ has_content_of()
 		redis-tools) command -v redis-benchmark && command -v redis-cli && command -v redis-check-rdb ;;
 		libpq-dev) [[ -e $("$pg" --includedir)/libpq-fe.h ]] ;;
 		default-jdk-headless) command -v java && command -v javac ;;
-		nodejs) command -v node ;;
 		npm) command -v npm ;;
 		python3-yaml) "$PYTHON" -c 'import yaml' ;;
 		prometheus) command -v prometheus && command -v promtool ;;
@@ -108,6 +109,8 @@ has_content_of()
 			local module=${1#python3-}
 			"$PYTHON" -c "import ${module//-/_}"
 			;;
+		nodejs) node -e 'process.exit(Number.parseInt(process.versions.node) >= 18 ? 0 : 1)' ;;
+		chromium) [[ -x /usr/bin/chromium ]] ;;
 		*) false ;;
 	esac
 } >/dev/null 2>&1
@@ -212,6 +215,17 @@ find_postgres()
 	# shellcheck disable=SC2034
 	PG_SUPPORT=$(dirname "$("$PG_CONFIG" --pgxs)")/../..
 	export PATH=$BINDIR:$PATH
+}
+
+# install_node_modules FOLDER [OPTION...]: what its package-lock.json names, unless it is there. As the user that called
+# us, since npm's settings and its cache are theirs.
+install_node_modules()
+{
+	local folder=$1
+	shift
+	[[ ! $folder/node_modules/.package-lock.json -nt $folder/package-lock.json ]] || return 0
+	say "installing npm packages"
+	(cd "$folder" && npm ci --silent --prefer-offline "$@" >&2) || die "npm could not install the packages of $folder"
 }
 
 # --- users, the temporary folder, and how it ends -------------------------------------------------------------------

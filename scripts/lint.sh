@@ -6,8 +6,9 @@
 linted_files()
 {
 	find src sql scripts examples bench .ci -type f \
-		\( -name '*.[ch]' -o -name '*.sql' -o -name '*.sh' -o -name '*.py' -o -path 'scripts/*' -o -path '.ci/*' \) \
-		2>/dev/null | grep -v '/expected/\|sql/poll_tally--' | sort
+		\( -name '*.[ch]' -o -name '*.sql' -o -name '*.sh' -o -name '*.py' -o -name '*.js' -o -name '*.css' \
+		-o -path 'scripts/*' -o -path '.ci/*' \) \
+		2>/dev/null | grep -v '/expected/\|/node_modules/\|sql/poll_tally--' | sort
 }
 
 # In PostgreSQL's layout nothing but a function's body opens and closes with a brace alone in the first column; what
@@ -100,6 +101,16 @@ lint_shell()
 	shellcheck --shell=bash --severity=warning --exclude=SC2065,SC2266 "${scripts[@]}"
 }
 
+lint_javascript()
+{
+	local file bad=0
+	command -v node >/dev/null || return 2
+	while read -r file; do
+		node --check "$file" 2>&1 || bad=1
+	done < <(find examples test -name node_modules -prune -o -type f \( -name '*.js' -o -name '*.mjs' \) -print | sort)
+	return "$bad"
+}
+
 bash_syntax()
 {
 	local script bad=0
@@ -111,7 +122,7 @@ run_lint()
 {
 	local check status verdict passed=0 failed=0 output
 	cd "$TREE" || return
-	for check in function_length file_length headers versions version_tests format shell; do
+	for check in function_length file_length headers versions version_tests format shell javascript; do
 		status=0
 		output=$("lint_$check") || status=$?
 		[[ -z $output ]] || say "$output"
