@@ -46,7 +46,9 @@ async function audience(address, poll, weights) {
   }
 }
 
-const server = spawn(process.execPath, [fileURLToPath(new URL('server.js', import.meta.url))], { stdio: ['ignore', 'pipe', 'inherit'] });
+const server = spawn(process.execPath, [fileURLToPath(new URL('server.js', import.meta.url))], {
+  stdio: ['ignore', 'pipe', 'inherit'],
+});
 server.on('exit', (code) => process.exit(code ?? 1));
 createInterface(server.stdout).on('line', async (line) => {
   console.log(line);

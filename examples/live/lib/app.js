@@ -19,8 +19,15 @@ ORDER BY closed_at IS NOT NULL, closes_at NULLS LAST, poll LIMIT ${LISTED}`;
 
 const HEADERS = {
   'Content-Security-Policy': [
-    "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'", "worker-src 'self'",
-    "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self'",
+    "connect-src 'self'",
+    "worker-src 'self'",
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
   ].join('; '),
   'X-Content-Type-Options': 'nosniff',
   'Referrer-Policy': 'same-origin',
@@ -37,7 +44,8 @@ function addressOfAssets() {
 
 function wantsPage(request) {
   return request.method === 'GET' || request.method === 'HEAD' || request.is('application/x-www-form-urlencoded')
-    ? request.accepts(['json', 'html']) === 'html' : false;
+    ? request.accepts(['json', 'html']) === 'html'
+    : false;
 }
 
 // What body-parser and the router raise has a status too; anything else is a fault of ours.
@@ -45,7 +53,8 @@ function refusalOf(error, log) {
   if (error instanceof Refusal) return error;
   if (error instanceof Away) return new Refusal(503, 'away', 'The database is away.', 2);
   if (error.status === 413) return new Refusal(413, 'too_large', 'The body is too large.');
-  if (error.status >= 400 && error.status < 500) return new Refusal(error.status, 'bad_request', 'The request is malformed.');
+  if (error.status >= 400 && error.status < 500)
+    return new Refusal(error.status, 'bad_request', 'The request is malformed.');
   log(`fault: ${error.stack}`);
   return new Refusal(500, 'fault', 'Something went wrong here.');
 }
@@ -62,11 +71,15 @@ export function createApp({ settings, feed, gate, streams, log }) {
     next();
   });
   // While processes of two releases run side by side, ours may be asked for the other one's assets: not for ever then.
-  app.use('/assets/:version', (request, response, next) => {
-    const ours = request.baseUrl === assets;
-    response.set('Cache-Control', ours ? 'public, max-age=31536000, immutable' : 'no-store');
-    next();
-  }, express.static(PUBLIC, { index: false, cacheControl: false }));
+  app.use(
+    '/assets/:version',
+    (request, response, next) => {
+      const ours = request.baseUrl === assets;
+      response.set('Cache-Control', ours ? 'public, max-age=31536000, immutable' : 'no-store');
+      next();
+    },
+    express.static(PUBLIC, { index: false, cacheControl: false }),
+  );
 
   const show = (request, response, state, receipt) => {
     welcome(settings, request, response);
@@ -76,7 +89,10 @@ export function createApp({ settings, feed, gate, streams, log }) {
 
   app.get('/', async (request, response) => {
     const { rows } = await gate.query(LIST, []);
-    response.set('Cache-Control', 'no-store').type('html').send(listPage(assets, localeFor(request), rows));
+    response
+      .set('Cache-Control', 'no-store')
+      .type('html')
+      .send(listPage(assets, localeFor(request), rows));
   });
 
   app.get('/polls/:poll', async (request, response) => {

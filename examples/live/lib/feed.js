@@ -221,7 +221,8 @@ export class Feed extends EventEmitter {
   }
 
   #refuseWaiters() {
-    for (const waiters of this.#wanted.values()) for (const waiter of waiters) waiter.reject(new Away('the database is away'));
+    for (const waiters of this.#wanted.values())
+      for (const waiter of waiters) waiter.reject(new Away('the database is away'));
     this.#wanted.clear();
   }
 }

@@ -60,7 +60,12 @@ export class Gate {
       if (error.code === '22021') throw new Refusal(400, 'invalid', 'The body is no text.');
       if (!isAway(error)) throw error;
       this.log(`gate: ${error.message}`);
-      throw new Refusal(503, 'away', 'The database did not answer. The vote may be counted or not; send the same event again.', soon(2));
+      throw new Refusal(
+        503,
+        'away',
+        'The database did not answer. The vote may be counted or not; send the same event again.',
+        soon(2),
+      );
     } finally {
       this.#busy--;
     }
@@ -129,10 +134,15 @@ export function gateRoutes(gate, settings, showReceipt) {
     })
     .all(onlyPost);
 
-  routes.post('/polls/:poll', who, bodyOf('application/x-www-form-urlencoded', settings.maxBody), async (request, response) => {
-    const { poll } = request.params;
-    const receipt = await gate.accept(formToJson(text(request.body), poll), request.principal);
-    await showReceipt(request, response.status(STATUS_OF[receipt.outcome]), poll, receipt);
-  });
+  routes.post(
+    '/polls/:poll',
+    who,
+    bodyOf('application/x-www-form-urlencoded', settings.maxBody),
+    async (request, response) => {
+      const { poll } = request.params;
+      const receipt = await gate.accept(formToJson(text(request.body), poll), request.principal);
+      await showReceipt(request, response.status(STATUS_OF[receipt.outcome]), poll, receipt);
+    },
+  );
   return routes;
 }

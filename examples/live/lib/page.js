@@ -7,10 +7,7 @@ import { barOf, formatter, localeOf } from '../public/format.js';
 import { factsOf as factsOfReceipt, said } from '../public/said.js';
 import { html, toText } from './html.js';
 
-export const LINKS = {
-  static: 'Not live',
-  final: 'Final result',
-};
+export const LINKS = { static: 'Not live', final: 'Final result' };
 
 export function localeFor(request) {
   const named = typeof request.query.lang === 'string' ? [request.query.lang] : [];
@@ -68,7 +65,7 @@ ${factsOf(snapshot, format)}
 
 function factsOf(snapshot, format) {
   const published = snapshot?.publishedAt ?? '';
-  const asOf = published === '' ? '' : format.time(new Date(published));
+  const asOf = published === '' ? '' : format.asOf(new Date(published), new Date());
   return html`<dl class="facts">
 <div><dt>As of</dt><dd><time id="as-of"${published === '' ? '' : html` datetime="${published}"`}>${asOf}</time> <span id="age"></span></dd></div>
 <div><dt>Revision</dt><dd id="revision">${format.count(String(snapshot?.revision ?? 0))}</dd></div>
@@ -82,27 +79,36 @@ function receiptOf(receipt) {
   return html`<div id="receipt" class="receipt" role="status" tabindex="-1" data-outcome="${receipt.outcome}">
 <p>${said(receipt.outcome)}</p>
 <dl>
-${factsOfReceipt(receipt).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>
-`)}</dl>
+${factsOfReceipt(receipt).map(
+  ([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>
+`,
+)}</dl>
 </div>`;
 }
 
 // The form carries the id of the event that it will send, so that sending it twice is one event.
 function formOf(state) {
-  const over = state.closed_at !== null || state.snapshot?.final || (state.closes_at !== null && state.closes_at <= new Date());
+  const over =
+    state.closed_at !== null || state.snapshot?.final || (state.closes_at !== null && state.closes_at <= new Date());
   if (over || !state.takes_one_choice || state.choices.length === 0) return '';
   return html`<form id="vote" method="post" action="">
 <input type="hidden" name="event_id" value="${randomUUID()}">
 <fieldset>
 <legend>Your vote</legend>
-${state.choices.map(([choice, label]) => html`<label class="choice"><input type="radio" name="candidate_id" value="${choice}" required> <bdi>${label ?? choice}</bdi></label>
-`)}</fieldset>
+${state.choices.map(
+  ([
+    choice,
+    label,
+  ]) => html`<label class="choice"><input type="radio" name="candidate_id" value="${choice}" required> <bdi>${label ?? choice}</bdi></label>
+`,
+)}</fieldset>
 <button type="submit">Vote</button>
 </form>`;
 }
 
 function closingOf(state, format) {
-  if (state.closed_at !== null) return html`Closed <time datetime="${state.closed_at.toISOString()}">${format.day(state.closed_at)}</time>`;
+  if (state.closed_at !== null)
+    return html`Closed <time datetime="${state.closed_at.toISOString()}">${format.day(state.closed_at)}</time>`;
   if (state.closes_at === null) return '';
   return html`Open until <time datetime="${state.closes_at.toISOString()}">${format.day(state.closes_at)}</time>`;
 }
@@ -139,8 +145,12 @@ export function listPage(assets, locale, polls) {
 <header><h1>Polls</h1></header>
 ${polls.length === 0 ? html`<p class="note">There is no poll yet.</p>` : ''}
 <ul class="polls">
-${polls.map((poll) => html`<li><a href="/polls/${encodeURIComponent(poll.poll)}"><bdi>${poll.title ?? poll.poll}</bdi></a> <span>${closingOf(poll, format)}</span></li>
-`)}</ul>
+${polls.map(
+  (
+    poll,
+  ) => html`<li><a href="/polls/${encodeURIComponent(poll.poll)}"><bdi>${poll.title ?? poll.poll}</bdi></a> <span>${closingOf(poll, format)}</span></li>
+`,
+)}</ul>
 </main>`;
   return layout(assets, 'Polls', locale, content);
 }

@@ -12,7 +12,8 @@ function sign(secret, text) {
 }
 
 export function issueToken(secret, principal, seconds, now = Date.now()) {
-  if (!IDENTIFIER.test(principal)) throw new Error('a principal has 1 to 64 visible ASCII characters, none of them " or \\');
+  if (!IDENTIFIER.test(principal))
+    throw new Error('a principal has 1 to 64 visible ASCII characters, none of them " or \\');
   const text = `${Buffer.from(principal).toString('base64url')}.${Math.floor(now / 1000) + seconds}`;
   return `${text}.${sign(secret, text)}`;
 }

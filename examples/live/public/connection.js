@@ -12,6 +12,7 @@ export class Connection {
   #stopped = false;
   #known = null; // id of the newest snapshot heard
   #final = false;
+  #lastLink = null;
   #wake = () => {};
 
   // heard({ kind: 'snapshot', snapshot }), heard({ kind: 'link', link }), heard({ kind: 'clock', offset }): link is
@@ -27,7 +28,8 @@ export class Connection {
       const { heardAny, closed } = await this.#stream();
       if (this.#stopped || this.#final) break;
       if (heardAny) tries = 0;
-      if (!(await this.#pollFor(Math.min(LONGEST_PAUSE_MS, PAUSE_MS * 2 ** tries) * (0.5 + Math.random()), tries > 1 || closed))) return;
+      const pause = Math.min(LONGEST_PAUSE_MS, PAUSE_MS * 2 ** tries) * (0.5 + Math.random());
+      if (!(await this.#pollFor(pause, tries > 1 || closed))) return;
     }
   }
 
@@ -37,6 +39,7 @@ export class Connection {
   }
 
   #link(link) {
+    this.#lastLink = link;
     this.heard({ kind: 'link', link });
   }
 
@@ -52,6 +55,7 @@ export class Connection {
 
   // Until the stream ends, is silent for too long, or brings the final snapshot.
   #stream() {
+    if (typeof EventSource === 'undefined') return { heardAny: false, closed: true };
     return new Promise((resolve) => {
       const after = this.#known === null ? '' : `?after=${encodeURIComponent(this.#known)}`;
       const source = new EventSource(`${this.address}/stream${after}`);
@@ -89,8 +93,8 @@ export class Connection {
   // Polls for that long; shorter when the server is there again. False when the poll is gone.
   async #pollFor(ms, willPoll) {
     const until = Date.now() + ms;
-    this.#link('reconnecting');
-    for (let vain = false; !this.#stopped && !this.#final; ) {
+    if (this.#lastLink !== 'polling') this.#link('reconnecting');
+    for (let vain = false; !this.#stopped && !this.#final;) {
       if (willPoll) {
         const link = await this.#poll();
         if (this.#stopped || this.#final) break;

@@ -1,6 +1,7 @@
 // Numbers, shares and times in the viewer's language. The server and the page both use it, so that what is rendered
 // first and what replaces it look alike.
 
+const TODAY_MS = 12 * 3600 * 1000;
 const DIGITS = /^-?\d+$/;
 
 // The first of the wanted languages that Intl knows.
@@ -32,19 +33,36 @@ export function barOf(count, total) {
 
 export function formatter(locale, timeZone) {
   const number = new Intl.NumberFormat(locale);
-  const percent = new Intl.NumberFormat(locale, { style: 'percent', minimumFractionDigits: 1, maximumFractionDigits: 1 });
-  const time = new Intl.DateTimeFormat(locale, {
-    hour: 'numeric', minute: '2-digit', second: '2-digit', timeZone, timeZoneName: timeZone === 'UTC' ? 'short' : undefined,
+  const percent = new Intl.NumberFormat(locale, {
+    style: 'percent',
+    minimumFractionDigits: 1,
+    maximumFractionDigits: 1,
   });
-  const day = new Intl.DateTimeFormat(locale, { dateStyle: 'medium', timeStyle: 'short', timeZone });
+  const time = new Intl.DateTimeFormat(locale, {
+    hour: 'numeric',
+    minute: '2-digit',
+    second: '2-digit',
+    timeZone,
+    timeZoneName: timeZone === 'UTC' ? 'short' : undefined,
+  });
+  const day = new Intl.DateTimeFormat(locale, {
+    day: 'numeric',
+    month: 'short',
+    year: 'numeric',
+    hour: 'numeric',
+    minute: '2-digit',
+    timeZone,
+    timeZoneName: timeZone === 'UTC' ? 'short' : undefined,
+  });
   return {
     count: (text) => number.format(BigInt(text)),
     share: (count, total) => {
       const tenths = tenthsOf(count, total);
       return tenths === null ? '–' : percent.format(tenths / 1000);
     },
-    time: (date) => time.format(date),
     day: (date) => day.format(date),
+    // The time of day is enough for what is not long past.
+    asOf: (date, now) => (Math.abs(now - date) < TODAY_MS ? time : day).format(date),
     age: (seconds) => {
       if (seconds < 60) return `${number.format(seconds)} s ago`;
       if (seconds < 3600) return `${number.format(Math.floor(seconds / 60))} min ago`;

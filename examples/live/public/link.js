@@ -4,7 +4,7 @@
 import { Connection } from './connection.js';
 
 const HERE_MS = 30_000;
-const HELLO_MS = 4000; // a worker that has not answered by then does not run
+const HELLO_MS = 20_000; // a worker that has not answered by then does not run
 
 function own(options) {
   let connection = null;

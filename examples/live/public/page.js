@@ -2,12 +2,11 @@
 
 import { openLink } from './link.js';
 import { Viewer } from './rule.js';
-import { View } from './view.js';
+import { localTimes, View } from './view.js';
 import { Voting } from './vote.js';
 
-function start(main) {
+function start(main, assets, locale) {
   const { poll, id, counting, beatMs } = main.dataset;
-  const { assets, locale } = document.body.dataset;
   const form = document.getElementById('vote');
   if (form !== null) new Voting(form, poll, counting);
   if (main.dataset.final === 'true') return;
@@ -19,8 +18,11 @@ function start(main) {
     else if (message.kind === 'link') view.link(message.link);
     else if (viewer.apply(message.snapshot)) view.show(message.snapshot, viewer.gaps);
   };
-  openLink({ address: `/polls/${encodeURIComponent(poll)}`, known: () => main.dataset.id, beatMs: Number(beatMs), heard }, assets);
+  const address = `/polls/${encodeURIComponent(poll)}`;
+  openLink({ address, known: () => main.dataset.id, beatMs: Number(beatMs), heard }, assets);
 }
 
+const { assets, locale } = document.body.dataset;
 const main = document.querySelector('main[data-poll]');
-if (main !== null) start(main);
+localTimes(locale);
+if (main !== null) start(main, assets, locale);

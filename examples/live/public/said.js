@@ -16,6 +16,11 @@ export function said(outcome) {
 
 // Name and value of what a receipt shows, in order.
 export function factsOf({ outcome, event_id, position, accepted_at, detail }) {
-  return [['Outcome', outcome], ['Event', event_id], ['Position', position], ['Counted at', accepted_at], ['Detail', detail]]
-    .filter(([, value]) => value !== undefined && value !== null);
+  return [
+    ['Outcome', outcome],
+    ['Event', event_id],
+    ['Position', position],
+    ['Counted at', accepted_at],
+    ['Detail', detail],
+  ].filter(([, value]) => value !== undefined && value !== null);
 }

@@ -24,6 +24,15 @@ function setText(node, text) {
   if (node !== null && node.textContent !== text) node.textContent = text;
 }
 
+// The server renders times in UTC; here they become the viewer's.
+export function localTimes(locale) {
+  const format = formatter(locale, undefined);
+  for (const time of document.querySelectorAll('time[datetime]')) {
+    const date = new Date(time.dateTime);
+    setText(time, time.id === 'as-of' ? format.asOf(date, new Date()) : format.day(date));
+  }
+}
+
 export class View {
   #snapshot = null;
   #link = null;
@@ -36,7 +45,7 @@ export class View {
     this.format = formatter(locale, undefined);
     this.publishedAt = main.dataset.publishedAt;
     this.rows = new Map([...document.querySelectorAll('#rows tr')].map((row) => [row.dataset.choice, row]));
-    this.#showTimes();
+    this.#showAge();
     setInterval(() => this.#showAge(), 1000);
   }
 
@@ -66,7 +75,12 @@ export class View {
     setText(element('gaps'), this.format.count(String(gaps)));
     this.#showTimes();
     this.#say();
-    if (snapshot.final) element('vote')?.remove();
+    if (snapshot.final) this.#end();
+  }
+
+  #end() {
+    element('vote')?.remove();
+    setText(document.querySelector('.closing'), `Closed ${this.format.day(new Date(this.publishedAt))}`);
   }
 
   // A hidden poll's page waits with an empty table.
@@ -94,7 +108,7 @@ export class View {
     if (this.publishedAt === '') return;
     const time = element('as-of');
     time.dateTime = this.publishedAt;
-    setText(time, this.format.time(new Date(this.publishedAt)));
+    setText(time, this.format.asOf(new Date(this.publishedAt), new Date(Date.now() + this.#offset)));
     this.#showAge();
   }
 
@@ -108,11 +122,14 @@ export class View {
 
   #say() {
     if (this.#sayTimer !== null) return;
-    this.#sayTimer = setTimeout(() => {
-      this.#sayTimer = null;
-      this.#saidAt = performance.now();
-      setText(element('status'), this.#summary());
-    }, Math.max(0, this.#saidAt + SAY_MS - performance.now()));
+    this.#sayTimer = setTimeout(
+      () => {
+        this.#sayTimer = null;
+        this.#saidAt = performance.now();
+        setText(element('status'), this.#summary());
+      },
+      Math.max(0, this.#saidAt + SAY_MS - performance.now()),
+    );
   }
 
   #summary() {

@@ -45,7 +45,8 @@ async function send(event) {
       signal: AbortSignal.timeout(ANSWER_MS),
     });
     const answer = await response.json();
-    if (answer.outcome === undefined && answer.retryable) return { again: Number(response.headers.get('Retry-After')) || 1 };
+    if (answer.outcome === undefined && answer.retryable)
+      return { again: Number(response.headers.get('Retry-After')) || 1 };
     return { answer };
   } catch {
     return { again: 1 }; // no answer: nobody knows whether it was counted

@@ -5,7 +5,22 @@ import { readFileSync } from 'node:fs';
 import net from 'node:net';
 
 import { deep, figure, is, ok, run, waited, waitFor } from './check.mjs';
-import { body, LIVE, makePoll, newSession, one, openStream, post, publish, published, SECRET, Site, sql, token, vote } from './site.mjs';
+import {
+  body,
+  LIVE,
+  makePoll,
+  newSession,
+  one,
+  openStream,
+  post,
+  publish,
+  published,
+  SECRET,
+  Site,
+  sql,
+  token,
+  vote,
+} from './site.mjs';
 import { postgrestTests } from './postgrest.mjs';
 import { feedTests } from './feed.mjs';
 
@@ -48,27 +63,52 @@ async function polls() {
 // The statuses stand in three places.
 async function tableTests() {
   const reference = readFileSync(`${LIVE}/../../docs/reference.md`, 'utf8');
-  const section = reference.slice(reference.indexOf('## Outcomes over HTTP'), reference.indexOf('Statuses that are no outcome'));
-  const documented = Object.fromEntries([...section.matchAll(/^\| `(\w+)` \| (\d+) \|/gm)].map(([, outcome, status]) => [outcome, Number(status)]));
+  const section = reference.slice(
+    reference.indexOf('## Outcomes over HTTP'),
+    reference.indexOf('Statuses that are no outcome'),
+  );
+  const documented = Object.fromEntries(
+    [...section.matchAll(/^\| `(\w+)` \| (\d+) \|/gm)].map(([, outcome, status]) => [outcome, Number(status)]),
+  );
   is(documented, { ...STATUS_OF }, 'docs/reference.md has the statuses of the gate');
-  const known = (await sql(`SELECT unnest(enum_range(NULL::poll_tally.outcome))::text AS outcome`)).map(({ outcome }) => outcome);
+  const known = (await sql(`SELECT unnest(enum_range(NULL::poll_tally.outcome))::text AS outcome`)).map(
+    ({ outcome }) => outcome,
+  );
   const ofRetractions = ['unknown_event', 'nothing_to_retract'];
-  is(Object.keys(STATUS_OF).sort(), known.filter((outcome) => !ofRetractions.includes(outcome)).sort(), 'every outcome of an event has one');
+  is(
+    Object.keys(STATUS_OF).sort(),
+    known.filter((outcome) => !ofRetractions.includes(outcome)).sort(),
+    'every outcome of an event has one',
+  );
 }
 
 async function outcomeTests(site) {
   const receipts = [];
   for (const [outcome, , principal, text] of CASES) {
     const { status, answer } = await post(site, text, { principal });
-    is([answer.outcome, status], [outcome, STATUS_OF[outcome]], `${outcome} is ${STATUS_OF[outcome]}: ${text.slice(0, 70)}`);
+    is(
+      [answer.outcome, status],
+      [outcome, STATUS_OF[outcome]],
+      `${outcome} is ${STATUS_OF[outcome]}: ${text.slice(0, 70)}`,
+    );
     receipts.push(answer);
   }
   const [accepted, duplicate, conflict] = receipts;
   is({ ...duplicate, outcome: 'accepted' }, accepted, 'the duplicate has the original receipt');
   is(conflict.differs, ['votes'], 'the conflict says what differs');
-  const row = (await sql(`SELECT principal, position::text, attempt FROM poll_tally.events WHERE event_id = 'event-1'`))[0];
-  is(row, { principal: 'ann', position: accepted.position, attempt: accepted.attempt }, 'the ledger has what the receipt says');
-  is(await one(`SELECT count(*)::int FROM poll_tally.events WHERE principal IN ('dan', 'eve')`), 0, 'what was invalid is not in it');
+  const row = (
+    await sql(`SELECT principal, position::text, attempt FROM poll_tally.events WHERE event_id = 'event-1'`)
+  )[0];
+  is(
+    row,
+    { principal: 'ann', position: accepted.position, attempt: accepted.attempt },
+    'the ledger has what the receipt says',
+  );
+  is(
+    await one(`SELECT count(*)::int FROM poll_tally.events WHERE principal IN ('dan', 'eve')`),
+    0,
+    'what was invalid is not in it',
+  );
 }
 
 async function whoTests(site) {
@@ -81,23 +121,49 @@ async function whoTests(site) {
   };
   const good = token('eve');
   const as = (value) => ({ principal: null, headers: { Authorization: `Bearer ${value}` } });
-  const cookie = (headers = {}) => ({ principal: null, headers: { Cookie: `x=1; live_principal=${token(`eve-${randomUUID()}`)}`, ...headers } });
+  const cookie = (headers = {}) => ({
+    principal: null,
+    headers: { Cookie: `x=1; live_principal=${token(`eve-${randomUUID()}`)}`, ...headers },
+  });
   const headers = await refused('no token', [401, 'unauthorized'], { principal: null });
   is(headers.get('WWW-Authenticate'), 'Bearer', 'says what it wants');
   const last = good.at(-1) === 'A' ? 'B' : 'A';
   await refused('a forged signature', [401, 'unauthorized'], as(good.slice(0, -1) + last));
-  await refused('the name of another', [401, 'unauthorized'], as(good.replace(/^[^.]+/, Buffer.from('ann').toString('base64url'))));
-  await refused('a later expiry', [401, 'unauthorized'], as(good.replace(/\.(\d+)\./, (_, time) => `.${Number(time) + 1}.`)));
+  await refused(
+    'the name of another',
+    [401, 'unauthorized'],
+    as(good.replace(/^[^.]+/, Buffer.from('ann').toString('base64url'))),
+  );
+  await refused(
+    'a later expiry',
+    [401, 'unauthorized'],
+    as(good.replace(/\.(\d+)\./, (_, time) => `.${Number(time) + 1}.`)),
+  );
   await refused('an expired token', [401, 'unauthorized'], as(token('eve', -1)));
   await refused("another secret's token", [401, 'unauthorized'], as(issueToken(`${SECRET}!`, 'eve', 60)));
   await refused('no token at all', [401, 'unauthorized'], as('x'));
-  await refused('a bad token beside a good cookie', [401, 'unauthorized'], { principal: null, headers: { ...cookie().headers, Authorization: 'Basic x' } });
-  await refused('a cookie with a request of another site', [403, 'cross_site'], cookie({ Origin: 'https://elsewhere.example' }));
+  await refused('a bad token beside a good cookie', [401, 'unauthorized'], {
+    principal: null,
+    headers: { ...cookie().headers, Authorization: 'Basic x' },
+  });
+  await refused(
+    'a cookie with a request of another site',
+    [403, 'cross_site'],
+    cookie({ Origin: 'https://elsewhere.example' }),
+  );
   await refused('a cookie from nowhere', [403, 'cross_site'], cookie({ Origin: 'null' }));
   await refused('a cookie, cross-site', [403, 'cross_site'], cookie({ 'Sec-Fetch-Site': 'cross-site' }));
   await refused('a cookie from a neighbour', [403, 'cross_site'], cookie({ 'Sec-Fetch-Site': 'same-site', ...origin }));
-  is(await one(`SELECT count(*)::int FROM poll_tally.events WHERE principal LIKE 'eve%'`), 0, 'none of them was counted');
-  is((await post(site, text(), cookie({ 'Sec-Fetch-Site': 'same-origin', ...origin }))).status, 201, 'a cookie with a request of our page');
+  is(
+    await one(`SELECT count(*)::int FROM poll_tally.events WHERE principal LIKE 'eve%'`),
+    0,
+    'none of them was counted',
+  );
+  is(
+    (await post(site, text(), cookie({ 'Sec-Fetch-Site': 'same-origin', ...origin }))).status,
+    201,
+    'a cookie with a request of our page',
+  );
   is((await post(site, text(), as(good))).status, 201, 'a good token');
 }
 
@@ -129,7 +195,8 @@ async function formPostTests(site) {
   const cookie = `live_principal=${token('nora')}`;
   const send = (fields, headers = {}) =>
     post(site, new URLSearchParams(fields).toString(), {
-      path: '/polls/lunch', principal: null,
+      path: '/polls/lunch',
+      principal: null,
       headers: { 'Content-Type': 'application/x-www-form-urlencoded', Accept: 'text/html', Cookie: cookie, ...headers },
     });
   const first = await send({ event_id: id, candidate_id: 'soup' });
@@ -139,9 +206,23 @@ async function formPostTests(site) {
   const second = await send({ event_id: id, candidate_id: 'soup' });
   ok(second.status === 200 && second.answer.includes(`<dd>${position}</dd>`), 'sent again: the same receipt');
   is((await send({ event_id: id, candidate_id: 'salad' })).status, 422, 'with another choice: a conflict');
-  is((await send([['event_id', randomUUID()], ['candidate_id', 'soup'], ['poll_id', 'over']])).status, 400, 'a form does not choose its poll');
+  is(
+    (
+      await send([
+        ['event_id', randomUUID()],
+        ['candidate_id', 'soup'],
+        ['poll_id', 'over'],
+      ])
+    ).status,
+    400,
+    'a form does not choose its poll',
+  );
   is((await send({ event_id: randomUUID(), candidate_id: 'soup', principal: 'ann' })).status, 400, 'nor its principal');
-  is((await send({ event_id: randomUUID(), candidate_id: 'soup' }, { Origin: 'https://elsewhere.example' })).status, 403, 'nor comes from another site');
+  is(
+    (await send({ event_id: randomUUID(), candidate_id: 'soup' }, { Origin: 'https://elsewhere.example' })).status,
+    403,
+    'nor comes from another site',
+  );
 }
 
 // A poll of one lane whose lane is taken: its votes wait.
@@ -156,7 +237,9 @@ async function blockLane(poll) {
 }
 
 function waitingVotes() {
-  return one(`SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'poll_tally live gate' AND wait_event_type = 'Lock'`);
+  return one(
+    `SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'poll_tally live gate' AND wait_event_type = 'Lock'`,
+  );
 }
 
 async function fullTests(site) {
@@ -169,7 +252,11 @@ async function fullTests(site) {
   is([full.status, full.answer.retryable], [429, true], 'a full pool is 429');
   ok(/^[1-9]\d*$/.test(full.headers.get('Retry-After')), 'with Retry-After in seconds');
   await release();
-  is((await Promise.all(first)).map(({ status }) => status), [201, 201], 'those that waited are accepted');
+  is(
+    (await Promise.all(first)).map(({ status }) => status),
+    [201, 201],
+    'those that waited are accepted',
+  );
   is((await post(site, text, { principal: 'late' })).status, 201, 'and the refused one, sent again');
 }
 
@@ -184,14 +271,25 @@ async function lostAnswerTests(site, other) {
       `POST /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token(principal)}\r\n` +
         `Content-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`,
     );
-    await waitFor(() => one('SELECT count(*) > 0 FROM poll_tally.events WHERE event_id = $1', [id]), 'the vote is counted');
+    await waitFor(
+      () => one('SELECT count(*) > 0 FROM poll_tally.events WHERE event_id = $1', [id]),
+      'the vote is counted',
+    );
     socket.destroy();
     const ledger = await one(
       `SELECT jsonb_build_array(position::text, to_char(accepted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
-       FROM poll_tally.events WHERE event_id = $1`, [id]);
+       FROM poll_tally.events WHERE event_id = $1`,
+      [id],
+    );
     const answers = [await post(site, text, { principal }), await post(other, text, { principal })];
-    is(answers.map(({ status, answer }) => [status, answer.position, answer.accepted_at]), [[200, ...ledger], [200, ...ledger]],
-      `answer lost, round ${round}: both processes show the receipt that the ledger has`);
+    is(
+      answers.map(({ status, answer }) => [status, answer.position, answer.accepted_at]),
+      [
+        [200, ...ledger],
+        [200, ...ledger],
+      ],
+      `answer lost, round ${round}: both processes show the receipt that the ledger has`,
+    );
   }
 }
 
@@ -204,9 +302,21 @@ async function killedGateTests(site, other) {
   await site.end('SIGKILL');
   ok((await lost) instanceof Error, 'killed: nobody answers');
   await release();
-  await waitFor(() => one(`SELECT count(*) > 0 FROM poll_tally.events WHERE event_id = 'killed'`), 'the vote is counted');
+  await waitFor(
+    () => one(`SELECT count(*) > 0 FROM poll_tally.events WHERE event_id = 'killed'`),
+    'the vote is counted',
+  );
   is((await post(other, text, { principal: 'kim' })).status, 200, 'the other process has its receipt');
   await site.start();
+}
+
+// The one command: a server of its own, polls, and votes of an audience; gone without a trace when it is stopped.
+async function demoTests() {
+  const site = await new Site('demo', { PGHOST: '', PGPORT: '', PGUSER: '', PGDATABASE: '' }, ['/bin/bash', `${LIVE}/start`, '--demo']).start();
+  const stream = openStream(site, 'encore');
+  await waited(() => Number(stream.last()?.data.total) > 5, 'the demo has an audience that votes');
+  is(await site.end('SIGTERM'), 143, 'and ends when it is told to');
+  await waited(() => stream.ended, 'with its page');
 }
 
 async function main() {
@@ -224,7 +334,12 @@ async function main() {
   await killedGateTests(one_, two);
   await postgrestTests(CASES, STATUS_OF);
   await feedTests(one_, two);
-  is(await one(`SELECT count(*)::int FROM poll_tally.polls AS p, poll_tally.verify_poll(p.poll) AS v WHERE NOT v.ok`), 0, 'verify_poll');
+  if (deep) await demoTests();
+  is(
+    await one(`SELECT count(*)::int FROM poll_tally.polls AS p, poll_tally.verify_poll(p.poll) AS v WHERE NOT v.ok`),
+    0,
+    'verify_poll',
+  );
   figure(`live gate: ${CASES.length} outcomes over HTTP, ${deep ? 50 : 5} answers lost, 1 process killed in a vote`);
 }
 

@@ -46,7 +46,8 @@ export async function newSession(options = {}) {
 
 export async function makePoll(poll, choices, options = '', labels = {}) {
   await sql(`SELECT poll_tally.create_poll($1, publish_every => '100 milliseconds'${options})`, [poll]);
-  for (const choice of choices) await sql('SELECT poll_tally.add_choice($1, $2, $3)', [poll, choice, labels[choice] ?? null]);
+  for (const choice of choices)
+    await sql('SELECT poll_tally.add_choice($1, $2, $3)', [poll, choice, labels[choice] ?? null]);
 }
 
 // Votes past the gate.
@@ -97,7 +98,8 @@ export class Site {
       });
     });
     const address = await Promise.race([listening, this.exited]);
-    if (typeof address !== 'string' || !address.startsWith('http')) throw new Error(`${this.name} did not start: ${address}`);
+    if (typeof address !== 'string' || !address.startsWith('http'))
+      throw new Error(`${this.name} did not start: ${address}`);
     this.address = address;
     this.port = Number(new URL(address).port);
     return this;
@@ -125,7 +127,11 @@ export function body(poll, choice, id = randomUUID()) {
 }
 
 // A vote as a program sends it; { status, answer, headers }.
-export async function post(site, text, { principal = `voter-${randomUUID()}`, headers = {}, path = '/events', method = 'POST' } = {}) {
+export async function post(
+  site,
+  text,
+  { principal = `voter-${randomUUID()}`, headers = {}, path = '/events', method = 'POST' } = {},
+) {
   const response = await fetch(site.address + path, {
     method,
     headers: {
@@ -137,33 +143,41 @@ export async function post(site, text, { principal = `voter-${randomUUID()}`, he
   });
   const content = await response.text();
   const isJson = (response.headers.get('Content-Type') ?? '').includes('json');
-  return { status: response.status, headers: response.headers, answer: isJson && content !== '' ? JSON.parse(content) : content };
+  return {
+    status: response.status,
+    headers: response.headers,
+    answer: isJson && content !== '' ? JSON.parse(content) : content,
+  };
 }
 
 // Server-sent events, as they come: { status, events: [{ event, id, data }], ended, close() }.
 export function openStream(site, poll, headers = {}) {
   const stream = { events: [], ended: false, status: null };
-  const request = http.get(`${site.address}/polls/${encodeURIComponent(poll)}/stream`, { headers, agent: false }, (response) => {
-    stream.status = response.statusCode;
-    stream.headers = response.headers;
-    stream.pause = () => response.pause();
-    stream.resume = () => response.resume();
-    let text = '';
-    response.setEncoding('utf8');
-    response.on('data', (chunk) => {
-      text += chunk;
-      const blocks = text.split('\n\n');
-      text = blocks.pop();
-      for (const block of blocks) {
-        const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s, 2)));
-        if (fields.data !== undefined) stream.events.push({ ...fields, data: JSON.parse(fields.data) });
-      }
-    });
-    response.on('close', () => {
-      stream.ended = true;
-    });
-    response.on('error', () => {}); // cut: it has ended
-  });
+  const request = http.get(
+    `${site.address}/polls/${encodeURIComponent(poll)}/stream`,
+    { headers, agent: false },
+    (response) => {
+      stream.status = response.statusCode;
+      stream.headers = response.headers;
+      stream.pause = () => response.pause();
+      stream.resume = () => response.resume();
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk) => {
+        text += chunk;
+        const blocks = text.split('\n\n');
+        text = blocks.pop();
+        for (const block of blocks) {
+          const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s, 2)));
+          if (fields.data !== undefined) stream.events.push({ ...fields, data: JSON.parse(fields.data) });
+        }
+      });
+      response.on('close', () => {
+        stream.ended = true;
+      });
+      response.on('error', () => {}); // cut: it has ended
+    },
+  );
   request.on('error', () => {
     stream.ended = true;
   });

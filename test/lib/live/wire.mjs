@@ -13,7 +13,15 @@ function listen(server) {
 // whether streams are refused.
 export class HttpWire {
   constructor(target) {
-    Object.assign(this, { target, filter: (event) => event, lose: 0, refuse: false, streams: new Set(), opened: 0, requests: [] });
+    Object.assign(this, {
+      target,
+      filter: (event) => event,
+      lose: 0,
+      refuse: false,
+      streams: new Set(),
+      opened: 0,
+      requests: [],
+    });
     this.server = http.createServer((request, response) => this.#pass(request, response));
   }
 
@@ -42,7 +50,14 @@ export class HttpWire {
       return;
     }
     const { host, port } = new URL(this.target.address);
-    const onward = http.request({ host: host.split(':')[0], port, method: request.method, path: request.url, headers: request.headers, agent: false });
+    const onward = http.request({
+      host: host.split(':')[0],
+      port,
+      method: request.method,
+      path: request.url,
+      headers: request.headers,
+      agent: false,
+    });
     request.pipe(onward);
     response.on('close', () => onward.destroy());
     onward.on('error', () => response.destroy());
@@ -99,7 +114,10 @@ export class PostgresWire {
   }
 
   #pass(client, server) {
-    for (const [one, other] of [[client, server], [server, client]]) {
+    for (const [one, other] of [
+      [client, server],
+      [server, client],
+    ]) {
       this.sockets.add(one);
       one.on('error', () => {}); // its close follows
       one.on('close', () => {
