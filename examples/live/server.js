@@ -15,7 +15,7 @@ function log(line) {
   console.error(`${new Date().toISOString()} ${line}`);
 }
 
-function main() {
+async function main() {
   const settings = readSettings();
   const feed = new Feed({ user: settings.user, rereadMs: settings.rereadMs, log });
   const gate = new Gate(settings, log);
@@ -23,11 +23,11 @@ function main() {
   const server = http.createServer(createApp({ settings, feed, gate, streams, log }));
 
   feed.on('connected', (connected) => log(connected ? 'feed: the database is here' : 'feed: the database is away'));
-  feed.start();
   server.on('error', (error) => {
     log(error.message);
     process.exit(1);
   });
+  await feed.start();
   server.listen(settings.port, settings.host, () => {
     const { address, port } = server.address();
     console.log(`listening on http://${address.includes(':') ? `[${address}]` : address}:${port}/`);
@@ -50,9 +50,7 @@ function main() {
   process.on('SIGINT', end);
 }
 
-try {
-  main();
-} catch (error) {
+main().catch((error) => {
   console.error(`live: ${error.message}`);
   process.exit(2);
-}
+});

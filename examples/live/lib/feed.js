@@ -31,8 +31,11 @@ export class Feed extends EventEmitter {
     Object.assign(this, { user, rereadMs, log, connected: false });
   }
 
+  // Resolves once it is known whether the database is there.
   start() {
-    this.running = this.#run();
+    return new Promise((resolve) => {
+      this.running = this.#run(resolve);
+    });
   }
 
   async stop() {
@@ -153,15 +156,17 @@ export class Feed extends EventEmitter {
     this.emit('connected', connected);
   }
 
-  async #run() {
+  async #run(tried) {
     for (let tries = 0; !this.#stopped; tries++) {
       try {
         await this.#session(() => {
           tries = 0;
+          tried();
         });
       } catch (error) {
         if (!this.#stopped) this.log(`feed: ${error.message}`);
       }
+      tried();
       this.#setConnected(false);
       if (!this.#stopped) await this.#pause(Math.min(5000, 100 * 2 ** tries) * (0.5 + Math.random()));
     }

@@ -214,10 +214,6 @@ async function lostMessageTests() {
   const wire = await new PostgresWire(`${process.env.PGHOST}/.s.PGSQL.${process.env.PGPORT}`).start();
   const site = await new Site('deaf', { PGHOST: '127.0.0.1', PGPORT: String(wire.port), LIVE_REREAD_S: '1' }).start();
   await makePoll('mute', ['a']);
-  await waitFor(
-    async () => (await fetch(`${site.address}/polls/mute/snapshot`)).status === 200,
-    'the process has its database',
-  );
   const stream = openStream(site, 'mute');
   await waitFor(() => stream.last(), 'a snapshot');
   let id = await publish('mute', 'a');
@@ -285,7 +281,7 @@ async function slowViewerTests(site) {
     choices,
   ]);
   await sql(
-    `SELECT poll_tally.accept_events('heavy', array_agg('heavy-' || g), array_agg(c), array_agg('p'))
+    `SELECT poll_tally.accept_events('heavy', array_agg('heavy-' || g), array_agg(c), array_agg('p'::text))
     FROM unnest($1::text[]) WITH ORDINALITY AS c (c, g)`,
     [choices],
   );
