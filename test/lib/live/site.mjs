@@ -78,7 +78,8 @@ export class Site {
 
   constructor(name, env = {}, command = [process.execPath, `${LIVE}/server.js`]) {
     Object.assign(this, { name, command, port: 0 });
-    this.env = { LIVE_SECRET: SECRET, LIVE_GUESTS: '1', PGUSER: 'live_page', ...env };
+    // Nothing is read again by the hour: what viewers get, messages and new connections brought about.
+    this.env = { LIVE_SECRET: SECRET, LIVE_GUESTS: '1', LIVE_REREAD_S: '3600', PGUSER: 'live_page', ...env };
     Site.all.push(this);
   }
 
