@@ -1,6 +1,6 @@
 // The page of examples/live in headless Chromium. See test/t/071_live_browser.pl.
 
-import { figure, is, ok, run, waited } from './check.mjs';
+import { figure, is, ok, run, waited, waitFor } from './check.mjs';
 import { faultTests } from './faults.mjs';
 import { complaints, openBrowser, Visitor } from './pages.mjs';
 import { makePoll, one, publish, published, Site, sql, vote } from './site.mjs';
@@ -233,6 +233,7 @@ async function listTests(browser, one_) {
 
 async function endTests(browser, one_, { ann, watching }) {
   await makePoll('secret', ['red', 'blue'], ', hidden_until_close => true', LABELS);
+  await waitFor(async () => (await fetch(`${one_.address}/polls/secret`)).ok, 'this process has its database back, too');
   const hidden = await ann.open(`${one_.address}/polls/secret`);
   await hidden.linkIs('live', 'a hidden poll');
   ok(

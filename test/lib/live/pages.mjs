@@ -36,6 +36,7 @@ export class Visitor {
   static async of(browser, options = {}, script) {
     const visitor = new Visitor();
     visitor.context = await browser.newContext({ viewport: { width: 1100, height: 640 }, locale: 'en-GB', ...options });
+    visitor.context.setDefaultTimeout(180_000); // a busy machine
     if (script !== undefined) await visitor.context.addInitScript(script);
     return visitor;
   }
