@@ -1,7 +1,7 @@
 // What goes wrong between the page and its poll, in headless Chromium: late, repeated and missing messages, another epoch,
 // a page server and a database that are killed, lost answers, no streams, seven tabs.
 
-import { ask, deep, figure, is, ok, sleep, waited, waitFor } from './check.mjs';
+import { ask, deep, figure, is, ok, sleep, waited } from './check.mjs';
 import { Visitor } from './pages.mjs';
 import { makePoll, one, publish, published, Site, sql, vote } from './site.mjs';
 import { HttpWire } from './wire.mjs';

@@ -1,7 +1,5 @@
 // What viewers get over HTTP: the stream, polling, pages; two processes, forged and lost messages, a database that goes.
 
-import { randomUUID } from 'node:crypto';
-
 import { ask, deep, figure, is, ok, waited, waitFor } from './check.mjs';
 import {
   body,
@@ -14,7 +12,6 @@ import {
   published,
   Site,
   sql,
-  token,
   vote,
 } from './site.mjs';
 import { PostgresWire } from './wire.mjs';

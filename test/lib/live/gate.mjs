@@ -13,8 +13,6 @@ import {
   one,
   openStream,
   post,
-  publish,
-  published,
   SECRET,
   Site,
   sql,
