@@ -77,6 +77,7 @@ packages_for()
 			drivers) say libpq-dev default-jdk-headless libpostgresql-jdbc-java nodejs npm ca-certificates ;;
 			node) say nodejs npm ca-certificates ;;
 			browser) say chromium ;;
+			faults) say strace ;;
 			*) die "no such purpose: $purpose" ;;
 		esac
 	done | tr ' ' '\n'
@@ -87,7 +88,7 @@ has_content_of()
 {
 	local pg=${PG_CONFIG:-pg_config}
 	case $1 in
-		gcc | make) command -v "$1" ;;
+		gcc | make | strace) command -v "$1" ;;
 		python3) [[ -x $PYTHON ]] ;;
 		libc6-dev) [[ -e /usr/include/stdio.h ]] ;;
 		postgresql-server-dev-*) [[ -e $("$pg" --pgxs) ]] ;;

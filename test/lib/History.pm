@@ -44,8 +44,8 @@ sub play
 	  : undef;
 	my $failed = grep { !$_->finish } @running;
 	$failed += !$faults->finish if $faults;
-	diag($_) for grep { defined $_ && $_ ne '' } @errors;
-	die "$failed programs of the history failed" if $failed;
+	# A server that crashes says so to those who are just connecting.
+	die "$failed programs of the history failed: @errors" if $failed;
 	for my $output (@outputs)
 	{
 		$result{$1} += $2 while $output =~ /^(\w+)=(\d+)$/mg;
@@ -77,13 +77,13 @@ sub dump_polls
 	return;
 }
 
-# check_history(LOGS, DUMP): what the checker counted; its findings are notes.
+# check_history(LOGS, DUMP, TELL): what the checker counted; each of its findings is given to TELL.
 sub check_history
 {
-	my ($logs, $from) = @_;
+	my ($logs, $from, $tell) = @_;
 	my ($out, $err) = ('', '');
 	my $ok = run([ $^X, "$folder/history_check.pl", $logs, $from ], '<', \undef, '>', \$out, '2>', \$err);
-	note($1) while $out =~ /^# (.*)$/mg;
+	$tell->($1) while $out =~ /^# (.*)$/mg;
 	die "the checker failed: $err" if !$ok || $err ne '';
 	return $out =~ /^(\w+)=(\d+)$/mg;
 }

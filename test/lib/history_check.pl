@@ -172,6 +172,17 @@ sub note_transaction
 	return;
 }
 
+# A retraction whose answer was lost, and that is in the ledger: the ledger shows its target, what else it said the log.
+sub note_lost_retractions
+{
+	for my $id (grep { $event{$_} && !$retraction{$_} } keys %asked)
+	{
+		my $operation = first { $_->{letter} eq 'R' && $_->{event} eq ($event{$id}{retracts} // '') } @{ $asked{$id} };
+		$retraction{$id} = { %$operation, map { $_ => $event{$id}{$_} } qw(position at) } if $operation;
+	}
+	return;
+}
+
 # --- the ledger against what was acknowledged -----------------------------------------------------------------------
 
 # The fields of an event that differ from what was stored, as conflict names them.
@@ -561,6 +572,7 @@ sort_lanes();
 effects();
 check_effects();
 each_transaction(\&note_transaction);
+note_lost_retractions();
 check_acknowledged();
 each_transaction(\&judge_transaction);
 check_order();

@@ -30,6 +30,7 @@ KEYS = ["key-%d" % number for number in range(12)]
 NEW_PER_STEP = 0.6              # event numbers that the window moves by, a client and step
 WIDTH = 3                       # half of the window, in event numbers a client
 GENERATIONS = 3.0
+ALONE = 0.4                     # share of the transactions that are one operation without BEGIN
 
 Event = collections.namedtuple("Event", "number poll id votes principal payload occurred source")
 Retraction = collections.namedtuple("Retraction", "poll event_id id reason again")
@@ -48,7 +49,7 @@ class World:
         self.rate = clients * NEW_PER_STEP
         self.last = int(steps * self.rate)
         self.span = max(50, int(self.last / GENERATIONS) + 1)
-        self.limit = self.span // 40 + 5
+        self.limit = self.span // 80 + 5
         # the cache may hold a window's events, no more
         self.event = functools.lru_cache(maxsize=20000)(self.make_event)
 
@@ -107,6 +108,8 @@ class Plan:
         self.world, self.client = world, client
         self.rng = random.Random("client %d %d" % (world.seed, client))
         self.recent = collections.deque(maxlen=30)
+        # Of a hundred: so many that a poll is closed about three times, and not while its generation has hardly begun.
+        self.close_weight = min(3.0, 24 * GENERATIONS / (world.clients * world.steps * ALONE) * 100)
 
     def number(self, step):
         """An event number out of the window, or one of our own of late."""
@@ -151,7 +154,7 @@ class Plan:
     def alone(self, step):
         """What runs in a transaction of its own, without BEGIN."""
         rng = self.rng
-        kind = rng.choices(("event", "batch", "publish", "look", "close"), (50, 30, 8, 10, 3))[0]
+        kind = rng.choices(("event", "batch", "publish", "look", "close"), (50, 30, 8, 10, self.close_weight))[0]
         if kind == "event":
             return self.operation(step)
         if kind == "batch":
@@ -174,7 +177,7 @@ class Plan:
     def transaction(self, step):
         """(level, timeout in ms or None, operations, end); level None: one operation without BEGIN."""
         rng = self.rng
-        if rng.random() < 0.4:
+        if rng.random() < ALONE:
             return (None, None, [self.alone(step)], None)
         level = rng.choices(("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"), (60, 20, 20))[0]
         timeout = rng.randint(1, 12) if rng.random() < 0.06 else None

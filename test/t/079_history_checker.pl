@@ -202,7 +202,7 @@ my @lies = (
 	recount => 'final counts that changed after the close' => sub { return (closed_poll())[0][1][0][7] = '{"red": 100000}' },
 	recount => 'two views that differ within one statement' => sub { first_of(sub { $_->[0] eq 'V' && $_->[3] ne '\N' }, map { @{ $_->[1] } } grep { $_->[0][3] eq '\N' } transactions('ok'))->[4] .= '1' });
 
-my %found = check_history($logs, $dump);
+my %found = check_history($logs, $dump, \&diag);
 my $checks = 0;
 for my $kind (history_kinds())
 {
@@ -218,7 +218,7 @@ while (my ($kind, $what, $sub) = splice @lies, 0, 3)
 	local %log = read_folder($logs);
 	local %table = read_folder($dump);
 	ok($sub->(), "a lie: $what") || next;
-	my %lie = check_history(write_folder(%log), write_folder(%table));
+	my %lie = check_history(write_folder(%log), write_folder(%table), \&note);
 	$told++;
 	$of_kind{$kind}++;
 	$caught++ if $lie{"violations_$kind"} > 0;

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-my ($clients, $steps, $processes) = deep() ? (64, 1000, 4) : (32, 100, 2);
+my ($clients, $steps, $processes) = deep() ? (64, 500, 4) : (32, 100, 2);
 my @faults = qw(cancel terminate worker kill stop);
 my $seed = seed();
 my $node = new_node('histories', 'fsync = ' . (deep() ? 'on' : 'off'), 'max_connections = 120', 'max_prepared_transactions = 300',
@@ -23,7 +23,7 @@ my %played = play($node, $logs, $seed, $clients, $steps, $processes, @faults);
 query_is($node, 'postgres', 'SELECT count(*) FROM pg_prepared_xacts', 0, 'no prepared transaction is left');
 dump_polls($node, $dump);
 my $begun = time();
-my %found = check_history($logs, $dump);
+my %found = check_history($logs, $dump, \&diag);
 
 figure(sprintf('history of seed %d: %d connections, %d transactions in %.0f s (%d acknowledged, %d refused, %d unknown), %d events '
 		  . 'in the ledger; checked in %.0f s', $seed, $clients, $clients * $steps, $played{seconds}, $found{state_ok},
