@@ -14,7 +14,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
-  deep figure seed new_node client sqlstate_is lines_of polls_of true_ok wait_until
+  deep long figure seed new_node client sqlstate_is lines_of polls_of true_ok wait_until
   query_is poll_is_true ledger_digest
 );
 
@@ -26,6 +26,14 @@ my $seed = $ENV{POLL_TALLY_SEED} || (time() * 1000) % 2**31;
 sub deep
 {
 	return $ENV{POLL_TALLY_DEEP} ? 1 : 0;
+}
+
+# long(SIZE, SHORT): the size in the long form, or a share of it for POLL_TALLY_DEEP=0.25; the other one in the short form.
+sub long
+{
+	my ($size, $short) = @_;
+	return $short if !deep();
+	return $ENV{POLL_TALLY_DEEP} < 1 ? int($size * $ENV{POLL_TALLY_DEEP} + 1) : $size;
 }
 
 sub figure

@@ -11,7 +11,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-my ($clients, $steps, $processes) = deep() ? (64, 500, 4) : (32, 100, 2);
+my ($clients, $processes) = deep() ? (64, 4) : (32, 2);
+my $steps = long(500, 100);
 my @faults = qw(cancel terminate worker kill stop);
 my $seed = seed();
 my $node = new_node('histories', 'fsync = ' . (deep() ? 'on' : 'off'), 'max_connections = 120', 'max_prepared_transactions = 300',

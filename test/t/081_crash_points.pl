@@ -9,7 +9,7 @@ use Survival;
 use Test::More;
 use Time::HiRes qw(time);
 
-my ($most, $step) = deep() ? (40, 3) : (1, 1);
+my ($most, $step) = (long(20, 1), deep() ? 4 : 1);
 plan(skip_all => $_) for grep { $_ } strace_lacks();
 my $node = new_node('points', 'fsync = on', 'wal_buffers = 32kB', 'shared_buffers = 1MB', 'wal_writer_delay = 10s',
 	'bgwriter_lru_maxpages = 0', 'log_min_messages = fatal', 'poll_tally.publish = off', 'restart_after_crash = on');
