@@ -31,10 +31,14 @@
 /* A poll whose lanes are not free is tried again after this time. */
 #define PUBLISHER_CLOSE_RETRY_MS 200
 
-/* Polls that have moved enough, and in how many ms each is due. */
+/*
+ * Polls that have moved enough, and in how many ms each is due.  One that was
+ * published in the future, by a clock that went back since, is due at once.
+ */
 static StoreStatement moved_polls = {
-	"SELECT b.poll_id, ceil(extract(epoch FROM b.published_at + p.publish_every"
-	"  - clock_timestamp()) * 1000)::bigint"
+	"SELECT b.poll_id, CASE WHEN b.published_at <= clock_timestamp()"
+	"  THEN ceil(extract(epoch FROM b.published_at + p.publish_every"
+	"   - clock_timestamp()) * 1000)::bigint ELSE 0 END"
 	" FROM poll_tally.publication b"
 	" JOIN poll_tally.poll p ON p.poll_id = b.poll_id"
 	" JOIN (SELECT l.poll_id, sum(l.seq) AS position FROM poll_tally.lane l"
@@ -130,6 +134,7 @@ publisher_is_quiet(PublisherQuiet *quiet)
 	lanes = DatumGetInt64(publisher_value(0, 1));
 	seqs = DatumGetInt64(publisher_value(0, 2));
 	same = quiet->since != 0 && lanes == quiet->lanes && seqs == quiet->seqs &&
+		   now >= quiet->since &&
 		   !TimestampDifferenceExceeds(quiet->since, now, PUBLISHER_QUIET_MS);
 	if (!same)
 		quiet->since = now;
@@ -282,7 +287,8 @@ static StoreStatement is_due = {
 	"  AND (SELECT coalesce(sum(l.seq), 0) FROM poll_tally.lane l"
 	"       WHERE l.poll_id = $1) - b.included_position"
 	"      >= CASE WHEN $2 THEN 1 ELSE p.publish_min_events END"
-	"  AND ($2 OR clock_timestamp() >= b.published_at + p.publish_every)",
+	"  AND ($2 OR clock_timestamp() >= b.published_at + p.publish_every"
+	"   OR clock_timestamp() < b.published_at)",
 	2,
 	{INT4OID, BOOLOID},
 	NULL};
