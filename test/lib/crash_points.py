@@ -24,7 +24,8 @@ import time
 import psycopg2
 
 CALLS = ("pwrite64", "fdatasync", "sendto")
-ACTIONS = {"kill": "signal=KILL", "error": "error=EIO"}
+ACTIONS = {"kill": "signal=KILL", "error": "error=EIO", "full": "error=ENOSPC"}
+HITS = ("error", "kill")
 DEADLINE = 180
 BATCH = 1500
 CHOICES = ["red", "green", "blue"]
@@ -41,11 +42,12 @@ def until(condition, what, pause):
 class Tracer:
     """strace on one session, with one injection."""
 
-    def __init__(self, pid, call, action, number):
+    def __init__(self, pid, call, action, number, *options):
+        # number: of the call, or strace's "5+" for all from the 5th on
         self.file = tempfile.NamedTemporaryFile(mode="r", encoding="ascii", errors="replace", prefix="strace-")
         self.process = subprocess.Popen(
             ["strace", "-p", str(pid), "-o", self.file.name, "-e", "trace=" + ",".join(CALLS), "-e",
-             "inject=%s:%s:when=%d" % (call, ACTIONS[action], number)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+             "inject=%s:%s:when=%s" % (call, ACTIONS[action], number), *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         line = self.process.stderr.readline()
         if "attached" not in line:
             raise RuntimeError("strace: " + line.strip())
@@ -270,7 +272,7 @@ def main(dsn, seed, most, step):
     for operation in ("accept", "batch", "publish", "close"):
         counts = []
         for call in CALLS:
-            for action in sorted(ACTIONS):
+            for action in HITS:
                 fired = points.series(operation, call, action, most, step if operation == "batch" and call == "pwrite64" else 1)
                 counts.append("%s %s %d" % (call, action, fired))
                 print("fired_%s_%s_%s=%d" % (operation, call, action, fired))
