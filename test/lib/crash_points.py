@@ -71,7 +71,7 @@ class Tracer:
 class Points:
     def __init__(self, dsn, seed):
         self.dsn, self.rng = dsn, random.Random(seed)
-        self.number = 0
+        self.number, self.observer = 0, None
         self.figures, self.violations = collections.Counter(), []
 
     # --- sessions ---------------------------------------------------------------------------------------------------
@@ -91,22 +91,22 @@ class Points:
         return found[0]
 
     def rows(self, statement, values=()):
-        connection = self.connect()
-        try:
-            cursor = connection.cursor()
-            cursor.execute(statement, values)
-            return cursor.fetchall()
-        finally:
-            connection.close()
+        """By a session of our own, made anew when it did not outlive a crash."""
+        while True:
+            if self.observer is None:
+                self.observer = self.connect()
+            try:
+                cursor = self.observer.cursor()
+                cursor.execute(statement, values)
+                return cursor.fetchall()
+            except psycopg2.OperationalError:
+                self.observer.close()
+                self.observer = None
 
     def await_server(self, pid):
         """Back, and the session that was hit is gone: a kill is noticed only after a moment."""
-        def gone():
-            try:
-                return self.rows("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", (pid,))[0][0] == 0
-            except psycopg2.Error:
-                return False
-        until(gone, "the session to be gone", 0.02)
+        until(lambda: self.rows("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", (pid,))[0][0] == 0,
+              "the session to be gone", 0.02)
 
     def wrong(self, *text):
         self.violations.append(" ".join(str(word) for word in text))

@@ -23,7 +23,7 @@ PASSES = collections.OrderedDict((
     ("wide", ENTER + FLUSH),
     ("savepoint", ENTER),
     ("retract", ("lane-taken", "retract-inserted") + FLUSH),
-    ("batch", ENTER + ("batch-lanes-taken", "batch-event", "batch-event:7", "accept-inserted:7", "batch-judged", "batch-done") + FLUSH),
+    ("batch", ENTER + ("batch-lanes-taken", "batch-event", "batch-event:7", "accept-inserted:7", "batch-judged", "batch-written", "batch-done") + FLUSH),
     ("waiting", ("batch-waits", "batch-lanes-taken:2", "batch-event:9", "batch-done", "committed")),
     ("prepare", ENTER + ("flush-begun", "flush-poll", "flush-written", "flushed-at-end", "prepared")),
     ("publish", PUBLISH + ("flushed-at-end", "committed")),

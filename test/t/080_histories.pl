@@ -15,7 +15,7 @@ my ($clients, $processes) = deep() ? (64, 4) : (32, 2);
 my $steps = long(500, 100);
 my @faults = qw(cancel terminate worker kill stop);
 my $seed = seed();
-my $node = new_node('histories', 'fsync = ' . (deep() ? 'on' : 'off'), 'max_connections = 120', 'max_prepared_transactions = 300',
+my $node = new_node('histories', 'fsync = ' . (deep() ? 'on' : 'off'), 'recovery_init_sync_method = syncfs', 'max_connections = 120', 'max_prepared_transactions = 300',
 	'deadlock_timeout = 50ms', 'log_min_messages = fatal', 'poll_tally.keep_snapshots = 300');
 $node->safe_psql('postgres', 'CREATE EXTENSION poll_tally');
 my ($logs, $dump) = map { PostgreSQL::Test::Utils::tempdir() } 1 .. 2;

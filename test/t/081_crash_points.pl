@@ -11,7 +11,7 @@ use Time::HiRes qw(time);
 
 my ($most, $step) = (long(20, 1), deep() ? 4 : 1);
 plan(skip_all => $_) for grep { $_ } strace_lacks();
-my $node = new_node('points', 'fsync = on', 'wal_buffers = 32kB', 'shared_buffers = 1MB', 'wal_writer_delay = 10s',
+my $node = new_node('points', 'fsync = on', 'wal_buffers = 32kB', 'shared_buffers = 1MB', 'wal_writer_delay = 10s', 'recovery_init_sync_method = syncfs',
 	'bgwriter_lru_maxpages = 0', 'log_min_messages = fatal', 'poll_tally.publish = off', 'restart_after_crash = on');
 $node->safe_psql('postgres', 'CREATE EXTENSION poll_tally; CREATE EXTENSION amcheck');
 

@@ -39,18 +39,20 @@ sub arm
 
 my $hits = 0;
 set_all($node, 'poll_tally.publish' => 'on');
-for my $point (qw(publish-inserted publish-announced publish-pruned close-marked close-published))
+my @points = deep() ? qw(publish-inserted publish-announced publish-pruned close-marked close-published) : qw(publish-announced close-marked);
+for my $point (@points)
 {
-	for my $action (deep() || $point =~ /announced|marked/ ? qw(error fatal kill) : 'error')
+	for my $action (qw(error fatal kill))
 	{
 		my $poll = "worker-$point-$action";
 		my $closing = $point =~ /^close/;
 		make_poll($node, 'postgres', $poll,
-			"publish_every => '100 milliseconds'" . ($closing ? ", closes_at => now() + interval '2 seconds'" : ''));
+			"publish_every => '100 milliseconds'" . ($closing ? ", closes_at => now() + interval '1 hour'" : ''));
 		vote($node, 'postgres', $poll, 5);
 		my $offset = log_end($node);
 		$node->append_conf('postgresql.conf', "poll_tally.fault = '$point $action'");
 		$node->reload;
+		$node->safe_psql('postgres', "SELECT poll_tally.alter_poll('$poll', closes_at => now() + interval '1 second')") if $closing;
 		my $hit = wait_until(sub {
 			$node->psql('postgres', "SELECT poll_tally.accept_event('$poll', gen_random_uuid()::text, 'red')") if !$closing;
 			return log_lines($node, $action eq 'kill' ? qr/terminated by signal 9/ : qr/fault at point "$point"/, $offset);

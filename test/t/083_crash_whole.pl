@@ -10,7 +10,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $rounds = long(20, 2);
-my $node = new_node('whole', 'fsync = on', 'log_min_messages = log');
+my $node = new_node('whole', 'fsync = on', 'recovery_init_sync_method = syncfs', 'log_min_messages = log');
 $node->safe_psql('postgres', 'CREATE EXTENSION poll_tally; CREATE EXTENSION amcheck');
 my $begun = time();
 my %result = client($node, 'crash_whole', $node->data_dir, $node->logfile, $rounds, seed());

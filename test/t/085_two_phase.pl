@@ -117,7 +117,7 @@ query_is($node, 'postgres', q{SELECT closed_at IS NULL FROM poll_tally.polls WHE
 
 # At the deadline the worker does not close over a prepared vote, and shows it; once that is decided it closes by itself.
 $node->safe_psql('postgres', <<'SQL');
-SELECT poll_tally.create_poll('soon', '{red,blue}', counting => 'every', closes_at => now() + interval '3 seconds');
+SELECT poll_tally.create_poll('soon', '{red,blue}', counting => 'every', closes_at => now() + interval '4 seconds');
 BEGIN;
 SELECT poll_tally.accept_event('soon', 'soon-1', 'red');
 PREPARE TRANSACTION 'late';
