@@ -16,7 +16,8 @@ my ($points, $transactions) = (long(200, 5), deep() ? 800 : 200);
 my $seed = seed();
 srand($seed);
 my $node = PostgreSQL::Test::Cluster->new('power');
-$node->init(has_archiving => 1, allows_streaming => 1);
+# Small segments: every recovery makes new ones.
+$node->init(has_archiving => 1, allows_streaming => 1, extra => ['--wal-segsize=1']);
 $node->append_conf('postgresql.conf', "max_connections = 100\nlog_min_messages = log\n");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION poll_tally; CREATE EXTENSION amcheck');
