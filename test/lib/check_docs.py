@@ -25,6 +25,20 @@ TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d(:\d\d)?|Z
 EPOCH = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 SHOWN = 3  # differences a file
 MARK = "check_docs: end of block"
+# Before a block that looks at the publisher: it comes up a moment after the extension does.
+LOOKS_AT_PUBLISHER = re.compile(r"poll_tally\.workers|poll_tally publisher")
+AWAIT_PUBLISHER = r"""\o /dev/null
+DO $$
+BEGIN
+    FOR try IN 1..1200 LOOP
+        EXIT WHEN (SELECT count(*) > 0 FROM poll_tally.workers AS w
+                   WHERE w.database = current_database() AND w.pid IS NOT NULL AND w.state IN ('idle', 'busy'));
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END
+$$;
+\o
+"""
 SESSION = {"PGTZ": "UTC", "PGCLIENTENCODING": "UTF8", "PGOPTIONS": "", "PGAPPNAME": "check_docs", "LC_ALL": "C.UTF-8"}
 
 
@@ -80,7 +94,9 @@ def roles():
 
 def run_blocks(blocks):
     """The lines that psql printed for each block; None for one that was not reached."""
-    script = "".join("\n".join(block.sql) + f"\n\\echo {MARK} {number}\n" for number, block in enumerate(blocks))
+    script = "".join(
+        (AWAIT_PUBLISHER if any(map(LOOKS_AT_PUBLISHER.search, block.sql)) else "")
+        + "\n".join(block.sql) + f"\n\\echo {MARK} {number}\n" for number, block in enumerate(blocks))
     before = roles()
     administer("DROP DATABASE IF EXISTS check_docs", "CREATE DATABASE check_docs")
     try:
