@@ -44,7 +44,7 @@ class Viewer:
             message = json.loads(payload)
             new = (message["pollId"], message["epoch"]) != (self.poll, self.epoch) or message["revision"] > self.revision
             return message["pollId"] == self.poll and new and self.resume()
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return False
 
 
