@@ -6,7 +6,8 @@ use warnings FATAL => 'all';
 
 use Cwd qw(abs_path);
 use Exporter 'import';
-use File::Basename qw(dirname);
+use File::Basename qw(basename dirname);
+use File::Path qw(make_path);
 use IPC::Run qw(run);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -15,7 +16,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
   deep long figure seed new_node client sqlstate_is lines_of polls_of true_ok wait_until
-  query_is poll_is_true ledger_digest
+  query_is poll_is_true ledger_digest extension_with
 );
 
 my $folder = dirname(abs_path(__FILE__));
@@ -60,6 +61,37 @@ sub new_node
 			'max_prepared_transactions = 20', @lines, ''));
 	$node->start;
 	return $node;
+}
+
+# Where the server looks for extensions, as the configuration file of the tests says: a setting and its path.
+sub destination
+{
+	my $config = slurp_file($ENV{TEMP_CONFIG});
+	return ($1, $2) if $config =~ /^(extension_destdir) = '(.*)'/m;
+	return ($1, $2) if $config =~ m{^(extension_control_path) = '([^':]*):}m;
+	return;
+}
+
+# extension_with(NAME => TEXT...): a copy of what is installed, with these scripts beside the others; returns the setting
+# that makes it visible, or undef where the server has none.
+sub extension_with
+{
+	my (%scripts) = @_;
+	my ($setting, $path) = destination();
+	return if !defined $setting;
+	$ENV{PG_CONFIG} //= 'pg_config';
+	my $share = $setting eq 'extension_destdir' ? `$ENV{PG_CONFIG} --sharedir` =~ s/\n//r : '';
+	my $copy = PostgreSQL::Test::Utils::tempdir;
+	make_path("$copy$share/extension");
+	symlink abs_path($_), "$copy$share/extension/" . basename($_) for glob "$path$share/extension/*";
+	append_to_file("$copy$share/extension/$_", $scripts{$_}) for sort keys %scripts;
+	if ($share ne '')
+	{
+		my $library = `$ENV{PG_CONFIG} --pkglibdir` =~ s/\n//r;
+		make_path($copy . dirname($library));
+		symlink "$path$library", "$copy$library";
+	}
+	return $setting eq 'extension_destdir' ? "$setting = '$copy'" : "$setting = '$copy:\$system'";
 }
 
 # client(NODE, SCRIPT, ARGUMENT...): runs a Python client of test/lib on database postgres. Its lines NAME=VALUE come
@@ -182,15 +214,15 @@ SQL
 	return is($verdict, '', $name);
 }
 
-# One value for all that the views show of every poll, epoch apart: equal digests, equal content.
+# One value for all that the views show of every poll, epoch apart: equal digests, equal content. $before comes first.
 sub ledger_digest
 {
-	my ($node, $database) = @_;
-	return $node->safe_psql($database, <<'SQL');
+	my ($node, $database, $before) = @_;
+	return $node->safe_psql($database, ($before // '') . <<'SQL');
 SET timezone = 'UTC';
 SELECT 'polls ' || count(*) || ' ' || md5(string_agg(p::text, E'\n' ORDER BY p.poll COLLATE "C"))
 FROM poll_tally.polls AS p;
-SELECT 'choices ' || count(*) || ' ' || md5(string_agg(c::text, E'\n' ORDER BY c.poll COLLATE "C", c.ord))
+SELECT 'choices ' || count(*) || ' ' || md5(string_agg(c::text, E'\n' ORDER BY c.poll COLLATE "C", c.ord, c.choice COLLATE "C"))
 FROM poll_tally.choices AS c;
 SELECT 'results ' || count(*) || ' '
        || md5(string_agg(r::text, E'\n' ORDER BY r.poll COLLATE "C", r.choice COLLATE "C"))

@@ -1,7 +1,7 @@
 """A list of strings that break careless code, through every textual argument of every function; and polls that live
 under such names.
 
-usage: injection.py DSN
+usage: injection.py DSN SHARE SEED         SHARE: of the list, one string in so many
 
 Parameters are bound. After all strings went through an argument everything outside our tables is compared with what it
 was: relations, functions, types, roles, privileges, settings, a table of somebody else; then it is rolled back. An
@@ -70,7 +70,7 @@ def in_array(value):
     return b'{"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"}'
 
 
-def calls(cursor):
+def calls(cursor, strings):
     """(name, argument, statement, its place, arguments) of each call that differs from the sample in one argument."""
     for name, (_, sample) in matrix.FUNCTIONS.items():
         arguments = matrix.arguments_of(cursor, name)
@@ -79,7 +79,7 @@ def calls(cursor):
             statement = statement.replace("%s", "$%d" % (number + 1), 1)
         for place, (argument, kind) in enumerate(arguments):
             if kind in TEXTUAL:
-                for value in STRINGS:
+                for value in strings:
                     shapes = [value, in_array(value)] if kind.startswith("pg_catalog._") else [value]
                     for shape in shapes:
                         yield name, argument, statement, place, sample[:place] + [shape] + sample[place + 1:]
@@ -109,9 +109,9 @@ def one_argument(connection, figures, name, argument, group):
     connection.must("ROLLBACK")
 
 
-def through_every_argument(connection, cursor, figures):
+def through_every_argument(connection, cursor, strings, figures):
     arguments, wrong = 0, []
-    for (name, argument), group in itertools.groupby(calls(cursor), lambda call: call[:2]):
+    for (name, argument), group in itertools.groupby(calls(cursor, strings), lambda call: call[:2]):
         arguments += 1
         wrong += one_argument(connection, figures, name, argument, group)
     return arguments, wrong
@@ -186,7 +186,8 @@ def trigger_life(connection, name):
     return connection.must("SELECT poll FROM poll_tally.event_status('by-trigger')")[0][0] == name.encode()
 
 
-def run(dsn):
+def run(dsn, share, seed):
+    strings = STRINGS[seed % share::share]
     superuser = psycopg2.connect(dsn)
     superuser.autocommit = True
     cursor = superuser.cursor()
@@ -195,8 +196,8 @@ def run(dsn):
     connection = libpq.Connection(dsn)
     connection.must("SET statement_timeout = '20s'")
     figures = collections.Counter()
-    arguments, wrong = through_every_argument(connection, cursor, figures)
-    names = [value for value in STRINGS if is_identifier(value)]
+    arguments, wrong = through_every_argument(connection, cursor, strings, figures)
+    names = [value for value in strings if is_identifier(value)]
     for name in names:
         wrong += ["life of %r: %s" % (name, what) for what in one_life(connection, name)]
     wrong += ["the canary is gone"] if connection.must("SELECT t FROM public.canary") != [(b"sings",)] else []
@@ -204,8 +205,8 @@ def run(dsn):
         print("# wrong: " + line)
     print("# SQLSTATEs: " + ", ".join("%s %d" % pair for pair in sorted(figures.items())))
     print("strings=%d\narguments=%d\ncalls=%d\nnames=%d\nwrong=%d\ncareless_caught=%d"
-          % (len(STRINGS), arguments, sum(figures.values()), len(names), len(wrong), careless_is_caught(connection)))
+          % (len(strings), arguments, sum(figures.values()), len(names), len(wrong), careless_is_caught(connection)))
 
 
 if __name__ == "__main__":
-    run(sys.argv[1])
+    run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -6,8 +6,6 @@
 use strict;
 use warnings FATAL => 'all';
 
-use Cwd qw(abs_path);
-use File::Path qw(make_path);
 use IPC::Run qw(run);
 use PollTally;
 use PostgreSQL::Test::Utils;
@@ -19,38 +17,9 @@ seed();
 
 # --- a version to update to -----------------------------------------------------------------------------------------
 
-# Where the server looks for extensions, as the configuration file of the tests says: a setting and its path.
-sub destination
-{
-	my $config = slurp_file($ENV{TEMP_CONFIG});
-	return ($1, $2) if $config =~ /^(extension_destdir) = '(.*)'/m;
-	return ($1, $2) if $config =~ m{^(extension_control_path) = '([^':]*):}m;
-	return;
-}
-
-# A copy of what is installed, with steps to a version 0.1.1 and back; returns the setting that makes it visible.
-sub updatable
-{
-	my ($setting, $path) = destination();
-	return if !defined $setting;
-	my $share = $setting eq 'extension_destdir' ? `$ENV{PG_CONFIG} --sharedir` =~ s/\n//r : '';
-	my $copy = PostgreSQL::Test::Utils::tempdir;
-	make_path("$copy$share/extension");
-	symlink abs_path($_), "$copy$share/extension/" . (split m{/})[-1] for glob "$path$share/extension/*";
-	append_to_file("$copy$share/extension/poll_tally--0.1.0--0.1.1.sql",
-		"CREATE FUNCTION poll_tally.newer() RETURNS int LANGUAGE sql RETURN 1;\n");
-	append_to_file("$copy$share/extension/poll_tally--0.1.1--0.1.0.sql", "DROP FUNCTION poll_tally.newer();\n");
-	if ($share ne '')
-	{
-		my $library = `$ENV{PG_CONFIG} --pkglibdir` =~ s/\n//r;
-		make_path($copy . ($library =~ s{/[^/]*$}{}r));
-		symlink "$path$library", "$copy$library";
-	}
-	return $setting eq 'extension_destdir' ? "$setting = '$copy'" : "$setting = '$copy:\$system'";
-}
-
-$ENV{PG_CONFIG} //= 'pg_config';
-my $updatable = updatable();
+my $updatable = extension_with(
+	'poll_tally--0.1.0--0.1.1.sql' => "CREATE FUNCTION poll_tally.newer() RETURNS int LANGUAGE sql RETURN 1;\n",
+	'poll_tally--0.1.1--0.1.0.sql' => "DROP FUNCTION poll_tally.newer();\n");
 my $node = new_node('lifecycle', 'fsync = off', 'allow_in_place_tablespaces = on', 'max_worker_processes = 16',
 	'poll_tally.keep_snapshots = 2000', q{test.queue_usage = '0.1'}, $updatable // '');
 

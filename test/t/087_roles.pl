@@ -83,7 +83,7 @@ is(join("\n", log_lines($node, qr/trap|could not publish/, $offset)), '', 'and n
 
 # --- strings that are no names --------------------------------------------------------------------------------------
 
-my %strings = probe('injection');
+my %strings = probe('injection', deep() ? 1 : 4, $seed);
 is($strings{wrong}, 0, 'no string does anything but what a string does');
 is($strings{careless_caught}, 1, 'a careless function would be caught');
 figure("injection: $strings{strings} strings through $strings{arguments} textual arguments, $strings{calls} calls, $strings{names} whole lives under such names, wrong $strings{wrong}");
