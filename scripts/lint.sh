@@ -91,6 +91,12 @@ lint_format()
 	return 1
 }
 
+# docs/promises.md names tests that are there, with the figures that they printed.
+lint_promises()
+{
+	"$PYTHON" -B scripts/promises check
+}
+
 lint_shell()
 {
 	local scripts
@@ -122,7 +128,7 @@ run_lint()
 {
 	local check status verdict passed=0 failed=0 output
 	cd "$TREE" || return
-	for check in function_length file_length headers versions version_tests format shell javascript; do
+	for check in function_length file_length headers versions version_tests promises format shell javascript; do
 		status=0
 		output=$("lint_$check") || status=$?
 		[[ -z $output ]] || say "$output"

@@ -13,10 +13,13 @@ What leaks nevertheless is made to leak here, so that the list in SECURITY.md is
 """
 
 import collections
+import io
 import re
 import sys
 import threading
 import time
+
+import psycopg2
 
 import libpq
 import matrix
@@ -249,6 +252,15 @@ def leaks(dsn, heard, log):
     superuser.must("SELECT outcome FROM poll_tally.accept_event('probed', 'hers', 'a', 'anne')")
     plain = libpq.Result(libpq.PQ.PQexec(superuser.pointer, b"INSERT INTO poll_tally.inbox (poll, event_id, choice, principal)"
                                         b" VALUES ('nowhere', 'literal', 'a', 'literal-principal')"))
+    with psycopg2.connect(dsn) as copying:
+        try:
+            copying.cursor().copy_expert("COPY poll_tally.inbox (poll, event_id, choice, principal) FROM STDIN",
+                                         io.StringIO("nowhere\tcopied\ta\tcopied-principal\n"))
+            copied = ""
+        except psycopg2.Error as error:
+            copied = error.diag.context or ""
+            copying.rollback()
+    logged = open(log, errors="replace").read()
     shown = {
         "inserts into the ledger, by pg_stat_user_tables": int(ask(outsider, "SELECT n_tup_ins FROM pg_stat_user_tables WHERE"
                                                                    " schemaname = 'poll_tally' AND relname = 'ledger'")) >= true_count,
@@ -259,7 +271,8 @@ def leaks(dsn, heard, log):
         "whether an id is used, by event_status": ask(site, "SELECT status FROM poll_tally.event_status('kept')") == b"accepted",
         "whether a principal has responded, by responding for it": ask(site, "SELECT outcome FROM poll_tally.accept_event('probed', 'probe', 'a',"
                                                                       " 'anne')") == b"already_responded",
-        "what a statement says itself, by its own line in the log": plain.state == "P0002" and "literal-principal" in open(log).read(),
+        "what a statement says itself, by its own line in the log": plain.state == "P0002" and "literal-principal" in logged,
+        "the line of a COPY into inbox that is refused, by the error's context": "copied-principal" in copied and "copied-principal" in logged,
     }
     for connection in (outsider, site, superuser):
         connection.close()
