@@ -5,6 +5,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use File::Copy;
 use PollTally;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -19,6 +20,11 @@ my $own = `$ENV{PG_CONFIG} --bindir` =~ s/\n//r;
 my ($major) = `$ENV{PG_CONFIG} --version` =~ /(\d+)/;
 my ($old_major) = `env LD_LIBRARY_PATH=$place/lib $place/bin/postgres --version` =~ /(\d+)/;
 cmp_ok($old_major, '<', $major, "from $old_major to $major");
+
+# From 18 on pg_upgrade looks for our library where the server's own are; it must be the one that is preloaded.
+my $home = `$ENV{PG_CONFIG} --pkglibdir` =~ s/\n//r;
+my ($built) = slurp_file($ENV{TEMP_CONFIG}) =~ /^dynamic_library_path = '([^:']*)/m;
+copy("$built/poll_tally.so", $home) || die "cannot copy to $home: $!" if $major >= 18 && !-e "$home/poll_tally.so";
 
 # The settings of this server's extension are none of the old one's.
 my $config = delete $ENV{TEMP_CONFIG};
@@ -72,7 +78,8 @@ sub new_server
 	my ($name) = @_;
 	my $new = PostgreSQL::Test::Cluster->new($name);
 	$new->init($major >= 18 ? (extra => ['--no-data-checksums']) : ());
-	$new->append_conf('postgresql.conf', "fsync = off\nmax_connections = 100\nlog_statement = none\npoll_tally.publish = off\n");
+	$new->append_conf('postgresql.conf', "fsync = off\nmax_connections = 100\nlog_statement = none\npoll_tally.publish = off\n"
+		  . ($major >= 18 ? "dynamic_library_path = '\$libdir'\n" : ''));
 	return $new;
 }
 
@@ -84,6 +91,11 @@ sub upgrade
 	my $done = system_log("$own/pg_upgrade", '--no-sync', '-b', "$place/bin", '-B', $own, '-d', $old->data_dir, '-D', $new->data_dir,
 		'-p', $old->port, '-P', $new->port, '-s', PostgreSQL::Test::Utils::tempdir_short(), @options) == 0;
 	chdir $ENV{TESTDIR};
+	# What it found wrong is in files of its own.
+	for my $file ($done ? () : glob($new->data_dir . '/pg_upgrade_output.d/*/{*.txt,log/pg_upgrade_dump_*.log}'))
+	{
+		note($_) for "$file:", grep { /rror:|could not|Command was|^(ALTER|CREATE|SELECT|UPDATE|INSERT)|^\s+'/ } split /\n/, slurp_file($file);
+	}
 	return $done;
 }
 
