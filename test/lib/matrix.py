@@ -125,7 +125,7 @@ VIEWS = {
     "polls": "uao", "choices": "uao", "results": "uao", "counted": "uao", "totals": "uao", "events": "uao", "lag": "uao",
     "sources": "uao",
     "stats": "ao", "workers": "ao", "blockers": "ao", "metrics": "ao",
-    "inbox": "o", "message": "o", "poll_key": "o",
+    "inbox": "o", "message": "o", "poll_key": "o", "progress": "o",
 }
 INBOX_INSERT = "so"
 
