@@ -63,6 +63,7 @@ class RedisSource:
         self.url, self.stream, self.group, self.consumer = url, stream, group, consumer
         self.claim_idle, self.keep = claim_idle, keep
         self.redis = None
+        self.connected = False
         self.held = set()                       # ids in the window: a claim may bring one again
         self.own_from = None                    # how far the own pending entries are read, None at the end
         self.claim_from = "0-0"
@@ -70,13 +71,22 @@ class RedisSource:
 
     def connect(self, relay, ledger):
         del relay
+        self.connected = False
         with redis_faults():
-            self.redis = redis.Redis.from_url(self.url, socket_timeout=30)
+            self.redis = redis.Redis.from_url(self.url, socket_timeout=30, redis_connect_func=self.on_connect)
             self.make_group(ledger)
         self.held.clear()
         self.own_from = "0-0"
         self.claim_at = time.monotonic() + self.claim_idle / 2
         self.trim_at = time.monotonic()
+
+    def on_connect(self, connection):
+        """The library would connect again by itself, and nobody would know that Redis may have lost its last second:
+        a dead letter is written, lost, and the entry acknowledged to a server that never saw the letter."""
+        if self.connected:
+            raise redis.ConnectionError("the connection was lost")
+        connection.on_connect()
+        self.connected = True
 
     def make_group(self, ledger):
         if any(group["name"] == self.group.encode() for group in self.groups()):

@@ -48,13 +48,13 @@ class RedisServer:
         self.process.kill()
         self.process.wait()
 
-    def cut_tail(self, entries):
-        """What a power cut takes and a kill does not: the end of the file that was not flushed, so many XADDs of it."""
+    def cut_tail(self, number, command=b"XADD"):
+        """What a power cut takes and a kill does not: the end of the file that was not flushed, so many commands of it."""
         file = max(glob.glob(os.path.join(self.folder, "appendonlydir", "*.incr.aof")), key=os.path.getmtime)
         with open(file, "rb") as stream:
             end = stream.read()
-        for _ in range(entries):
-            end = end[:end.rindex(b"\r\nXADD\r\n")]
+        for _ in range(number):
+            end = end[:end.rindex(b"\r\n" + command + b"\r\n")]
         os.truncate(file, len(end))
 
 
@@ -180,6 +180,22 @@ def redis_killed_everysec(part, deep):
     print("# figure: Redis Streams: %d messages lost by the cut and sent again" % lost)
 
 
+def lost_letter(part, deep):
+    """Redis loses a dead letter between writing it and the acknowledgement, and the relay does not acknowledge it."""
+    for _ in range(5 if deep else 1):
+        part.queue.send([part.bench.mix.broken() for _ in range(5)])
+        relay = part.bench.start("acknowledging:1:STOP")
+        relay.wait_stopped()
+        part.server.kill()
+        part.server.cut_tail(part.bench.rng.randint(1, 5), b"HSETNX")
+        part.server.start()
+        relay.go_on()
+        until(part.queue.is_empty, "the stream to be empty")
+        part.bench.check(relay.terminate() == 0, "the relay did not survive the loss of Redis")
+        part.bench.check_acknowledged()
+    part.bench.check_end()
+
+
 def kill_redis(part, messages, cut=0):
     """kill -9 of redis-server while the relay is at work, which goes on by itself; how many messages Redis lost.
 
@@ -302,6 +318,7 @@ PARTS = (("killed at every step", killed_at_every_step, "always"),
          ("the database stopped between COMMIT and acknowledgement, SIGTERM, an unknown COMMIT", database_stopped, "everysec"),
          ("redis-server killed, appendfsync always", redis_killed_always, "always"),
          ("redis-server killed, appendfsync everysec", redis_killed_everysec, "everysec"),
+         ("a dead letter lost with the last second", lost_letter, "everysec"),
          ("everything delivered again", everything_again, "everysec"),
          ("a gap", gap, "everysec"),
          ("consumers that die and linger", two_consumers, "everysec"),
