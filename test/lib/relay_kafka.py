@@ -190,7 +190,8 @@ def feed_until(part, goal):
 
 def broker_errors(part, deep):
     """The broker refuses commits of offsets, and dead letters; nothing is lost, and it is told again."""
-    for code in (14, 16, 7) * 3 if deep else (16,):         # coordinator loading, not coordinator, timed out
+    # Not authorized; loading, not the coordinator and timed out are partly tried again by the library.
+    for code in (30, 14, 16, 7) * 3 if deep else (30,):
         part.peer.obey("errors %d %d 4" % (OFFSET_COMMIT, code))
         part.queue.send(part.bench.mix.make(60))
         part.bench.drain()
