@@ -155,4 +155,13 @@ compat_update_tuple(ResultRelInfo *result, EState *estate, ItemPointer tid,
 
 #endif /* FRONTEND */
 
+/*
+ * What backend number i, from 1 on, says of itself; 16 renamed it.
+ */
+#if PG_VERSION_NUM >= 160000
+#define compat_backend_status(i) pgstat_get_local_beentry_by_index(i)
+#else
+#define compat_backend_status(i) pgstat_fetch_stat_local_beentry(i)
+#endif
+
 #endif /* POLL_TALLY_COMPAT_H */

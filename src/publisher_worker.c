@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "publisher.h"
+#include "restore.h"
 #include "settings.h"
 #include "snapshot.h"
 #include "worker.h"
@@ -253,6 +254,24 @@ publisher_make_up(void)
 	publisher.unannounced = missed;
 }
 
+/* Say once that the worker holds back, and then that it goes on. */
+static void
+publisher_report_restore(bool restoring)
+{
+	static bool reported = false;
+
+	if (restoring != reported)
+		ereport(
+			LOG,
+			(restoring
+				 ? errmsg(
+					   "poll_tally publishes nothing in database \"%s\" while pg_restore is connected to it",
+					   MyBgworkerEntry->bgw_extra)
+				 : errmsg("poll_tally publishes in database \"%s\" again",
+						  MyBgworkerEntry->bgw_extra)));
+	reported = restoring;
+}
+
 static void
 publisher_look_step(void *arg)
 {
@@ -264,6 +283,11 @@ publisher_look_step(void *arg)
 		return;
 	publisher_make_up();
 	publisher_look(&look->work, &publisher.quiet);
+	if (look->work.due == NIL && look->work.overdue == NIL)
+		return;
+	/* What is there may be half of what is coming. */
+	look->may_publish = !restore_is_running();
+	publisher_report_restore(!look->may_publish);
 }
 
 /* How long to sleep after a look that took so long. */
