@@ -409,15 +409,17 @@ quietly()
 # the time.
 build_extension()
 {
-	local settings destination=("DESTDIR=$WORK/dd")
+	local settings options=(with_llvm=no "PG_CONFIG=$PG_CONFIG")
+	# Another compiler, for one: see scripts/legs.
+	[[ -z ${POLL_TALLY_MAKE:-} ]] || options+=("$POLL_TALLY_MAKE")
 	copy_tree
 	say "building for $("$PG_CONFIG" --version)"
-	quietly as_server make -s -j2 -C "$TREE" with_llvm=no PG_CONFIG="$PG_CONFIG"
+	quietly as_server make -s -j2 -C "$TREE" "${options[@]}"
 	settings=$(extension_settings)
 	if [[ -n $settings ]]; then
-		quietly as_server make -s -C "$TREE" install with_llvm=no PG_CONFIG="$PG_CONFIG" "${destination[@]}"
+		quietly as_server make -s -C "$TREE" install "${options[@]}" "DESTDIR=$WORK/dd"
 	else
-		quietly make -s -C "$TREE" install with_llvm=no PG_CONFIG="$PG_CONFIG"
+		quietly make -s -C "$TREE" install "${options[@]}"
 	fi
 	write_config "$settings"
 }
