@@ -26,7 +26,7 @@ $(OBJS): $(SOURCE_HEADERS)
 sql/poll_tally--$(EXTVERSION).sql: sql/poll_tally.sql
 	cp $< $@
 
-.PHONY: demo test test-deep bench bench-quick bench-long lint format
+.PHONY: demo test test-deep bench bench-quick bench-long legs coverage lint format dist
 
 demo:
 	scripts/demo
@@ -46,8 +46,20 @@ bench:
 bench-long:
 	bench/run --long --record
 
+legs:
+	scripts/legs
+
+coverage:
+	scripts/legs run coverage
+
 lint:
 	scripts/test lint
 
 format:
 	clang-format -i src/*.[ch] bench/*.c
+
+# For the PostgreSQL Extension Network: what is committed, see .gitattributes.
+DIST = $(EXTENSION)-$(EXTVERSION).zip
+
+dist:
+	git archive --format=zip --prefix=$(EXTENSION)-$(EXTVERSION)/ -o $(abspath $(DIST)) HEAD
