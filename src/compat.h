@@ -57,6 +57,9 @@ compat_json_lexer(const char *text, int length, int encoding)
 #include "access/tableam.h"
 #include "executor/executor.h"
 #include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/inval.h"
 #include "utils/snapmgr.h"
 
 /*
@@ -65,6 +68,23 @@ compat_json_lexer(const char *text, int length, int encoding)
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
+
+/*
+ * Lock an object of this database, unless that would mean waiting.  The early
+ * minor releases of 15 do not have the server's function for it, and a library
+ * that asks for it is not loaded by them.
+ */
+static inline bool
+compat_try_lock_object(Oid class_oid, Oid object_oid, LOCKMODE mode)
+{
+	LOCKTAG tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, class_oid, object_oid, 0);
+	if (LockAcquire(&tag, mode, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	AcceptInvalidationMessages();
+	return true;
+}
 
 /*
  * Set-returning functions: 15.0 knew InitMaterializedSRF by its first name.

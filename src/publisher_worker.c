@@ -28,6 +28,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
 #include "publisher.h"
 #include "restore.h"
 #include "settings.h"
@@ -158,8 +159,8 @@ publisher_lock_extension(void)
 	Oid extension = get_extension_oid("poll_tally", true);
 
 	return OidIsValid(extension) &&
-		   ConditionalLockDatabaseObject(ExtensionRelationId, extension, 0,
-										 AccessShareLock) &&
+		   compat_try_lock_object(ExtensionRelationId, extension,
+								  AccessShareLock) &&
 		   get_extension_oid("poll_tally", true) == extension;
 }
 
