@@ -19,7 +19,9 @@ def count_lines(folder):
     """{(file, line): (executions, text)} of the .c files of the folder."""
     lines = {}
     with tempfile.TemporaryDirectory() as scratch:
-        notes = sorted(glob.glob(f"{folder}/*.gcno"))
+        # gcov looks for the sources where the compiler found them, and writes where it runs.
+        os.symlink(os.path.abspath(folder), f"{scratch}/src")
+        notes = sorted(glob.glob("src/*.gcno", root_dir=scratch))
         subprocess.run(["gcov", "--preserve-paths", *notes], cwd=scratch, check=True, capture_output=True)
         for path in glob.glob(f"{scratch}/*.c.gcov"):
             name = None

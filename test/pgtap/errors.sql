@@ -26,6 +26,11 @@ $$;
 CREATE TEMP TABLE fault (state text, statement text);
 
 INSERT INTO fault VALUES
+-- Values out of range
+('22003', 'poll_tally.make_position(65536, 1)'),
+('22003', 'poll_tally.make_position(0, 281474976710656)'),
+('22023', $q$ poll_tally.observe_revision('shut', 'screen', NULL) $q$),
+('22023', $q$ poll_tally.observe_revision('shut', 'screen', 99) $q$),
 -- Polls: an argument or a combination of arguments that is bad
 ('22023', 'poll_tally.create_poll(NULL)'),
 ('22023', 'poll_tally.create_poll('''')'),
