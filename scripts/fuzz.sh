@@ -29,7 +29,8 @@ build_target()
 	[[ -e $libraries/libpgcommon.a ]] || libraries=$("$PG_CONFIG" --libdir)
 	# The server's headers speak gcc's dialect of one attribute.
 	clang -std=gnu11 -g -O1 -DFRONTEND -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-		-Wall -Werror -Wno-ignored-attributes -I"$ROOT/src" -I"$ROOT/test/fuzz" -I"$("$PG_CONFIG" --includedir-server)" \
+		-Wall -Werror -Wno-ignored-attributes ${POLL_TALLY_PLANT:+"-DPOLL_TALLY_PLANT=$POLL_TALLY_PLANT"} \
+		-I"$ROOT/src" -I"$ROOT/test/fuzz" -I"$("$PG_CONFIG" --includedir-server)" \
 		-I"$("$PG_CONFIG" --includedir)" -o "$folder/$name" "$ROOT/test/fuzz/fuzz.c" "$ROOT/test/fuzz/${name}_target.c" \
 		"${sources[@]}" "$libraries/libpgcommon.a" "$libraries/libpgport.a" -lpthread
 }

@@ -6,9 +6,9 @@
  */
 #include "postgres.h"
 
-#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 
+#include "compat.h"
 #include "json_body.h"
 #include "json_text.h"
 #include "settings.h"

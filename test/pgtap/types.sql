@@ -79,5 +79,24 @@ SELECT is(poll_tally.lane('3/1842') || ' ' || poll_tally.seq('3/1842'), '3 1842'
 SELECT is((SELECT string_agg(p::text, ' ' ORDER BY p) FROM unnest('{0/10,1/1,0/9}'::poll_tally.event_position[]) AS p),
     '0/9 0/10 1/1', 'positions sort by lane, then seq');
 
+-- Soft errors: what is no value is answered, not raised.
+SELECT CASE WHEN current_setting('server_version_num')::integer < 160000
+    THEN skip('soft errors of input came with 16', 1)
+    ELSE results_eq($$
+        SELECT v.input, pg_input_is_valid(v.input, v.type)
+        FROM (VALUES (1, '{"a": 1}', 'poll_tally.tally'), (2, '{"a": 1.5}', 'poll_tally.tally'),
+                     (3, '{"a": [1]}', 'poll_tally.tally'), (4, '{"a": {"b": 1}}', 'poll_tally.tally'),
+                     (5, '[]', 'poll_tally.tally'), (6, '{"a b": 1}', 'poll_tally.tally'),
+                     (7, '{"a": 1, "a": 2}', 'poll_tally.tally'), (8, '{"a": 99999999999999999999}', 'poll_tally.tally'),
+                     (9, '{"a": 1', 'poll_tally.tally'), (10, '1/2', 'poll_tally.event_position'),
+                     (11, '01/2', 'poll_tally.event_position'), (12, '65536/1', 'poll_tally.event_position'))
+             AS v (number, input, type) ORDER BY v.number $$,
+        $$ VALUES ('{"a": 1}', true), ('{"a": 1.5}', false), ('{"a": [1]}', false), ('{"a": {"b": 1}}', false),
+                  ('[]', false), ('{"a b": 1}', false), ('{"a": 1, "a": 2}', false),
+                  ('{"a": 99999999999999999999}', false), ('{"a": 1', false), ('1/2', true), ('01/2', false),
+                  ('65536/1', false) $$,
+        'input functions report softly')
+    END;
+
 SELECT * FROM finish();
 ROLLBACK;
