@@ -148,7 +148,7 @@ valgrind_tests()
 	if [[ -n ${POLL_TALLY_DEEP:-} ]]; then
 		say regress isolation pgtap
 	else
-		say sql/tally sql/position sql/batches sql/rules sql/snapshots sql/triggers
+		say sql/position sql/batches sql/rules sql/snapshots sql/triggers
 	fi
 }
 

@@ -45,6 +45,11 @@ SELECT count(*) FROM generate_series(1, 50) AS g, poll_tally.accept_event('click
 SELECT (poll_tally.publish('hand-ins', true)).revision;
 SELECT (poll_tally.publish('clicks', true)).revision;
 SELECT (poll_tally.close_poll('closed')).revision;
+SELECT poll_tally.create_poll('roll', '{yes,no}', restricted => true);
+SELECT poll_tally.set_eligible('roll', '{anne,otto}');
+SELECT poll_tally.renew_epoch();
+SELECT poll_tally.advance_source('stream', 1, 9007199254740993);
+SELECT poll_tally.observe_revision('clicks', 'screen', 1);
 SELECT poll_tally.grant_submitter('anne');
 SELECT poll_tally.grant_viewer('otto');
 CREATE TABLE mine AS SELECT position, votes, 'accepted'::poll_tally.outcome AS outcome FROM poll_tally.events;
@@ -59,8 +64,20 @@ $old->safe_psql('source', "COMMIT PREPARED 'lane-$_'") for 1 .. 3;
 query_is($old, 'source', 'SELECT array_agg(DISTINCT poll_tally.lane(position)) FROM poll_tally.events', '{0,1,2}',
 	'the source has entries in three lanes');
 
+# The extension's tables, row by row: what is in none of the views has to be there too.
+sub table_digest
+{
+	my ($node, $database) = @_;
+	return join '', map { "$_ " . $node->safe_psql($database, "SELECT count(*), md5(string_agg(t::text, E'\\n'"
+			  . " ORDER BY t::text COLLATE \"C\")) FROM poll_tally.$_ AS t") . "\n" }
+	  lines_of($node, $database, "SELECT relname FROM pg_class WHERE relkind = 'r'"
+		  . " AND relnamespace = 'poll_tally'::regnamespace ORDER BY relname");
+}
+
 my $digest = ledger_digest($old, 'source');
-note($digest);
+my $tables = table_digest($old, 'source');
+note($digest, "\n", $tables);
+unlike($tables, qr/^\w+ 0\|/m, 'every table of the extension holds something');
 my %epoch = map { split /\|/ } lines_of($old, 'source', 'SELECT DISTINCT poll, epoch FROM poll_tally.snapshots');
 my $receipts = "SELECT md5(string_agg(event_id || ' ' || position || ' ' || coalesce(attempt, 0) || ' ' || accepted_at, ','"
   . " ORDER BY event_id COLLATE \"C\")) FROM ";
@@ -139,6 +156,7 @@ sub copy_ok
 	my ($node, $database, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(ledger_digest($node, $database), $digest, "$what: polls, choices, results, events and snapshots are the same");
+	is(table_digest($node, $database), $tables, "$what: so is every row of every table");
 	polls_are_true($node, $database, $what);
 	my %now = map { split /\|/ } lines_of($node, $database, 'SELECT DISTINCT poll, epoch FROM poll_tally.snapshots');
 	is_deeply([ sort keys %now ], [ sort keys %epoch ], "$what: every poll has its snapshots");
