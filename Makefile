@@ -11,6 +11,10 @@ DATA = $(wildcard sql/poll_tally--*--*.sql)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers $(WARNINGS)
+# A planted bug, see src/plant.h.
+ifdef POLL_TALLY_PLANT
+PG_CPPFLAGS += -DPOLL_TALLY_PLANT=$(POLL_TALLY_PLANT)
+endif
 # Our own names win inside our library, whatever later minor releases of the
 # server come to export.
 SHLIB_LINK = -Wl,-Bsymbolic

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/async.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -25,6 +26,7 @@
 #include "ledger.h"
 #include "ledger_stage.h"
 #include "pending.h"
+#include "plant.h"
 #include "poll.h"
 #include "settings.h"
 #include "stats.h"
@@ -118,14 +120,16 @@ accept_principal(const Poll *poll, const Event *event, LedgerEntry *entry,
 						 poll->counting == COUNTING_ONCE, &tail))
 	{
 		exhausted = poll->max_attempts > 0 &&
-					tail.attempt - tail.granted >= poll->max_attempts;
+					tail.attempt - tail.granted - PLANT(ATTEMPT_TOO_MANY) >=
+						poll->max_attempts;
 		if (exhausted || tail.barred)
 			return accept_outcome(
 				receipt, OUTCOME_ALREADY_RESPONDED,
 				psprintf("The principal's last attempt is event \"%s\".",
 						 text_to_cstring(ledger_last_attempt(
 							 poll->poll_id, event->principal, tail.link))));
-		if (poll->counting == COUNTING_LATEST && tail.retracts == NULL)
+		if (!PLANT(REPLACED_NOT_SUBTRACTED) &&
+			poll->counting == COUNTING_LATEST && tail.retracts == NULL)
 			entry->effect = tally_subtract(event->votes, tail.votes);
 	}
 	entry->link = tail.link + 1;
@@ -161,8 +165,11 @@ accept_judge_lane(const Event *event, Poll *poll, LaneHold *hold,
 
 	if (!poll_find(event->poll, poll) || poll->poll_id != hold->poll_id)
 		return ACCEPT_ANEW;
-	entry->accepted_at = GetCurrentTimestamp();
-	if (!poll_is_open(poll, entry->accepted_at, receipt))
+	entry->accepted_at = PLANT(DEADLINE_ONCE)
+							 ? GetCurrentStatementStartTimestamp()
+							 : GetCurrentTimestamp();
+	if (!PLANT(CLOSE_NOT_CHECKED) &&
+		!poll_is_open(poll, entry->accepted_at, receipt))
 		return ACCEPT_DONE;
 	if (poll->open_choices && !key_may_add(poll, hold, entry->effect))
 		return accept_outcome(
@@ -194,6 +201,8 @@ accept_enter(const Event *event, LaneHold *hold, LedgerEntry *entry,
 		return ACCEPT_ANEW;
 	FAULT_POINT("accept-inserted");
 	pending_add(hold, seq, entry->effect);
+	if (PLANT(VOTER_NOTIFIES))
+		Async_Notify("poll_tally", "");
 	FAULT_POINT("accept-counted");
 	receipt->stored = true;
 	receipt->position = entry->position;
@@ -275,7 +284,7 @@ accept_round(Event *event, Receipt *receipt)
 	}
 	/* A twin in flight may be about to make this a duplicate. */
 	if (verdict == ACCEPT_DONE && receipt->outcome != OUTCOME_ACCEPTED &&
-		ledger_is_known(event->event_id))
+		!PLANT(TWIN_NOT_AWAITED) && ledger_is_known(event->event_id))
 		return ACCEPT_ANEW;
 	return verdict;
 }

@@ -15,6 +15,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 
+#include "plant.h"
 #include "store.h"
 
 /* Functions that values of our types, and the views, need. */
@@ -147,6 +148,8 @@ grant_submitter(PG_FUNCTION_ARGS)
 	grants_common(role);
 	grants_functions(submitter_functions, role);
 	grants_each(true, "INSERT", "TABLE", submitter_inboxes, role);
+	if (PLANT(GRANT_TOO_MANY))
+		grants_each(true, "SELECT", "TABLE", auditor_views, role);
 	return grants_end();
 }
 

@@ -9,6 +9,7 @@
 #include "core.h"
 
 #include "ident.h"
+#include "plant.h"
 
 /* Index of the first byte that is not allowed, or length when all are. */
 static int
@@ -20,7 +21,8 @@ ident_first_wrong(const char *bytes, int length)
 	{
 		unsigned char byte = (unsigned char) bytes[i];
 
-		if (byte < 0x21 || byte > 0x7E || byte == '"' || byte == '\\')
+		if (byte < 0x21 - PLANT(BLANK_ALLOWED) || byte > 0x7E || byte == '"' ||
+			byte == '\\')
 			break;
 	}
 	return i;

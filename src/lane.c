@@ -26,6 +26,7 @@
 #include "lane.h"
 #include "lane_lock.h"
 #include "lane_wait.h"
+#include "plant.h"
 #include "stats.h"
 #include "store.h"
 
@@ -157,8 +158,14 @@ lane_acquire(int32 poll_id, int max_lanes, bool *fresh)
 			 errmsg(
 				 "this transaction has counted events of an extension poll_tally that it dropped"),
 			 errhint("Commit before you count events of the new one.")));
-	return lane_remember(poll_id,
+	if (PLANT(SEQ_BEFORE_LOCK))
+		return hold = lane_remember(poll_id, 0), lane_load(hold),
+			   lane_await(poll_id, 0), hold;
+	hold = lane_remember(poll_id,
 						 lane_lock_any(poll_id, max_lanes, lane_map == NULL));
+	if (PLANT(LANE_RELEASED_EARLY))
+		lane_unlock(poll_id, hold->lane);
+	return hold;
 }
 
 static void

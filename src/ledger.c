@@ -23,6 +23,7 @@
 
 #include "ledger.h"
 #include "ledger_stage.h"
+#include "plant.h"
 #include "store.h"
 
 enum LedgerColumn
@@ -276,6 +277,8 @@ ledger_equal_payload(Jsonb *stored, const Event *event)
 	if (stored == NULL || !event->has_payload)
 		return stored == NULL && !event->has_payload;
 	payload = DatumGetJsonbP(event->payload);
+	if (PLANT(PAYLOAD_BY_LENGTH))
+		return VARSIZE(stored) == VARSIZE(payload);
 	equal = VARSIZE(stored) == VARSIZE(payload) &&
 			memcmp(stored, payload, VARSIZE(stored)) == 0;
 	return equal || compareJsonbContainers(&stored->root, &payload->root) == 0;
@@ -421,7 +424,7 @@ ledger_guard(PG_FUNCTION_ARGS)
 			(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 			 errmsg(
 				 "function \"ledger_guard\" was not called by trigger manager")));
-	if (ledger_guard_lifted)
+	if (ledger_guard_lifted || PLANT(GUARD_MISSING))
 		return PointerGetDatum(NULL);
 	ereport(
 		ERROR,

@@ -27,6 +27,7 @@
 #include "lane_rows.h"
 #include "pending.h"
 #include "pending_level.h"
+#include "plant.h"
 #include "store.h"
 
 /* Of the current transaction. */
@@ -143,7 +144,7 @@ pending_beyond_limits(LaneHold *hold, const Tally *effect, int64 minimum,
 
 		if (pg_add_s64_overflow(count, entry.count, &count))
 			tally_raise_overflow(entry.choice, entry.length);
-		if (count < minimum || count > maximum)
+		if (count < minimum || count - PLANT(LIMIT_OFF_BY_ONE) > maximum)
 			return pnstrdup(entry.choice, entry.length);
 	}
 	return NULL;
@@ -195,7 +196,8 @@ pending_add(LaneHold *hold, int64 seq, const Tally *effect)
 			of_poll->keys += row->known ? 0 : 1;
 			lane_rows_open(hold, row);
 		}
-		pending_add_change(level, key, entry.count, row->narrow);
+		if (!PLANT(TALLY_SKIPPED))
+			pending_add_change(level, key, entry.count, row->narrow);
 	}
 	if (level->counts->members > level->flush_at)
 		pending_flush_and_forget();
@@ -342,6 +344,8 @@ void
 pending_at_subabort(int nest_level)
 {
 	pending_flush_at_subabort(nest_level);
+	if (PLANT(SUBABORT_IGNORED))
+		return;
 	if (pending_top != NULL && pending_top->nest_level >= nest_level)
 	{
 		PendingLevel *level = pending_top;

@@ -18,6 +18,7 @@
 #include "fault.h"
 #include "lane.h"
 #include "pending.h"
+#include "plant.h"
 #include "poll_admin.h"
 #include "poll_close.h"
 #include "snapshot.h"
@@ -102,7 +103,8 @@ poll_close_await_lanes(const Poll *poll)
 {
 	ErrorContextCallback callback;
 
-	if (lane_try_all(poll->poll_id, poll->max_lanes))
+	if (PLANT(CLOSE_WITHOUT_WAITING) ||
+		lane_try_all(poll->poll_id, poll->max_lanes))
 		return;
 	callback.callback = poll_close_wait_failed;
 	callback.arg = poll_close_holders(poll->poll_id);

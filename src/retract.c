@@ -18,6 +18,7 @@
 #include "fault.h"
 #include "ledger.h"
 #include "pending.h"
+#include "plant.h"
 #include "poll.h"
 #include "stats.h"
 #include "validate.h"
@@ -140,7 +141,8 @@ retract_judge(const Retraction *retraction, Poll *poll, LedgerEntry *entry,
 										text_to_cstring(other.event_id)));
 	entry->poll_id = poll->poll_id;
 	entry->principal = event.principal;
-	entry->effect = tally_negate(event.votes);
+	entry->effect =
+		PLANT(RETRACTION_ADDS) ? event.votes : tally_negate(event.votes);
 	return retract_chain(poll, &event, entry, receipt);
 }
 

@@ -13,6 +13,7 @@
 
 #include "compat.h"
 #include "ident.h"
+#include "plant.h"
 #include "tally_type.h"
 
 /* Bytes of an entry besides those of its choice. */
@@ -209,7 +210,8 @@ tally_merge(const Tally *a, const Tally *b,
 		int64 count;
 
 		if (combine(order <= 0 ? left.count : 0, order >= 0 ? right.count : 0,
-					&count))
+					&count) &&
+			!PLANT(OVERFLOW_WRAPS))
 			tally_raise_overflow(entry->choice, entry->length);
 		end = tally_append(end, entry->choice, entry->length, count);
 		if (order <= 0)
