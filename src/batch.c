@@ -56,6 +56,10 @@ typedef struct Batch
  * indexes look again costs a quarter of the time.  So a batch trusts its events
  * until one turns out to be none that may enter, and is then judged anew, looking
  * them up, as are the next batches of this session.
+ *
+ * A repeat that is taken for new can also make the judgement raise: it takes up
+ * room below a limit, or does not fit.  So what is raised to a batch that trusts
+ * is no verdict yet.
  */
 #define BATCH_WARY 16
 static int batch_wary = 0;
@@ -108,7 +112,9 @@ batch_raise_refusal(const Batch *batch, int index)
 	if (batch->mode == BATCH_ALL_OR_NOTHING)
 		receipt->detail =
 			psprintf("ord %d: %s", index + 1, receipt_sentence(receipt));
-	stats_count_outcome(receipt->outcome);
+	/* Of a batch that trusts, it is in doubt: see batch_is_in_doubt. */
+	if (!batch->trusting)
+		stats_count_outcome(receipt->outcome);
 	receipt_raise_refusal(receipt);
 }
 
@@ -193,13 +199,36 @@ batch_remember_polls(Batch *batch, const StoreWait *wait)
 	MemoryContextSwitchTo(before);
 }
 
-/* After an error: roll the try back, and raise unless it was about waiting. */
+/* Can the error come of events that are believed to be new and are not? */
+static bool
+batch_is_in_doubt(const Batch *batch, const ErrorData *error)
+{
+	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
+	{
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+		case ERRCODE_OPERATOR_INTERVENTION:
+		case ERRCODE_SYSTEM_ERROR:
+		case ERRCODE_INTERNAL_ERROR:
+			return false;
+		default:
+			return batch->trusting &&
+				   error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
+				   error->sqlerrcode != ERRCODE_T_R_DEADLOCK_DETECTED;
+	}
+}
+
+/*
+ * After an error: roll the try back, and raise unless it was about waiting, or
+ * is in doubt; then it is raised again if it is right.
+ */
 static void
-batch_roll_back(Batch *batch, const StoreWait *wait)
+batch_roll_back(Batch *batch, StoreWait *wait)
 {
 	ErrorData *error = CopyErrorData();
 
 	FlushErrorState();
+	if (wait->kind == STORE_WAIT_NONE && batch_is_in_doubt(batch, error))
+		wait->kind = STORE_WAIT_RETRY;
 	if (wait->kind == STORE_WAIT_LANE)
 		batch_remember_polls(batch, wait);
 	RollbackAndReleaseCurrentSubTransaction();

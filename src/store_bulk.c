@@ -98,7 +98,8 @@ store_bulk_index(StoreWriter *writer, int number, HeapTuple *rows, int count,
 		FormIndexDatum(info, slot, writer->estate, values, nulls);
 		inserted = index_insert(index, values, nulls, &row->t_self,
 								writer->table, check, false, info);
-		unique = inserted || !arbiter;
+		/* Only then does it say whether the key was free. */
+		unique = inserted || check != UNIQUE_CHECK_PARTIAL;
 		ResetPerTupleExprContext(writer->estate);
 	}
 	ExecDropSingleTupleTableSlot(slot);

@@ -8,7 +8,10 @@
  * as soon as the server says that the table or an index has changed.
  *
  * Invariant: a plan is used by one writer at a time, and only while it is valid
- * as of the lock on the table, which changes of its indexes cannot pass.
+ * as of the lock on the table, which changes of its indexes cannot pass.  That
+ * lock is good for its transaction alone: an index that somebody builds
+ * concurrently may be of no concern to this one and of concern to the next.  So
+ * a plan during which something changed is used once, and not kept.
  */
 #include "postgres.h"
 
@@ -41,6 +44,9 @@ typedef struct StorePlan
 
 static StorePlan store_plans[STORE_PLANS];
 
+/* Moves on with each change that the server tells of. */
+static uint64 store_plan_changes = 0;
+
 static bool
 store_plan_has(const StorePlan *plan, Oid relation)
 {
@@ -56,6 +62,7 @@ store_plan_has(const StorePlan *plan, Oid relation)
 static void
 store_plan_invalidate(Datum arg, Oid relation)
 {
+	store_plan_changes++;
 	for (int i = 0; i < STORE_PLANS; i++)
 	{
 		StorePlan *plan = &store_plans[i];
@@ -108,7 +115,10 @@ store_plan_can_keep(ResultRelInfo *result)
 	return true;
 }
 
-/* Work out the plan of the table that is open, leaving its indexes open. */
+/*
+ * Work out the plan of the table that is open, leaving its indexes open.  After
+ * an error, what was made so far goes with the current context.
+ */
 static void
 store_plan_make(StorePlan *plan, Relation table)
 {
@@ -144,19 +154,24 @@ store_plan_watch(void)
 
 /* Make the plan of the table; false, with the indexes closed, when it is not kept. */
 static bool
-store_plan_keep(StorePlan *plan, Relation table)
+store_plan_keep(StorePlan *place, Relation table)
 {
+	StorePlan plan = {0};
+	uint64 changes;
+
 	store_plan_watch();
-	store_plan_make(plan, table);
-	if (!store_plan_can_keep(plan->result))
+	changes = store_plan_changes;
+	store_plan_make(&plan, table);
+	if (!store_plan_can_keep(plan.result))
 	{
-		ExecCloseIndices(plan->result);
-		store_plan_drop(plan);
+		ExecCloseIndices(plan.result);
+		store_plan_drop(&plan);
 		return false;
 	}
-	MemoryContextSetParent(plan->context, CacheMemoryContext);
-	plan->table = RelationGetRelid(table);
-	plan->valid = true;
+	MemoryContextSetParent(plan.context, CacheMemoryContext);
+	plan.table = RelationGetRelid(table);
+	plan.valid = changes == store_plan_changes;
+	*place = plan;
 	return true;
 }
 
