@@ -96,6 +96,17 @@ sub told
 	return first_of(sub { $_->[ $A{outcome} ] eq $outcome && (!$also || $also->()) }, log_lines_of('A'));
 }
 
+# A duplicate of an event whose transaction was known to have committed before it was sent.
+sub late_duplicate
+{
+	my %known;
+	for my $transaction (transactions('ok'))
+	{
+		$known{ $_->[ $A{id} ] } = $transaction->[0][ $T{known} ] for entered($transaction);
+	}
+	return told('duplicate', sub { ($known{ $_->[ $A{id} ] } // 'inf') < $_->[ $A{sent} ] });
+}
+
 sub remove
 {
 	my ($row) = @_;
@@ -161,7 +172,7 @@ my @lies = (
 	verdict => 'duplicate instead of conflict' => sub { told('conflict')->[ $A{outcome} ] = 'duplicate' },
 	verdict => 'conflict instead of duplicate' => sub { told('duplicate')->[ $A{outcome} ] = 'conflict' },
 	verdict => 'conflict that names other fields' => sub { told('conflict', sub { $_->[ $A{differs} ] eq 'votes' })->[ $A{differs} ] = 'payload' },
-	verdict => 'a retry that is refused' => sub { told('duplicate')->[ $A{outcome} ] = 'already_responded' },
+	verdict => 'a retry that is refused' => sub { late_duplicate()->[ $A{outcome} ] = 'already_responded' },
 	verdict => 'closed before anybody closed it' => sub {
 		my $line = told('accepted');
 		$line->[ $A{outcome} ] = 'closed';
