@@ -106,7 +106,7 @@ def statements(cursor, role):
 
 # Times, ages and numbers that change by themselves; of these only that there is an answer, and of how many columns.
 TIME = re.compile(r"datetime\.(datetime\([^)]*(\([^)]*\))?[^)]*\)|timedelta\([^)]*\))|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.\d]*")
-RESTLESS = {"stats", "metrics", "stats_counters", "workers", "worker_rows", "lag", "stalled", "publisher_counts", "blockers"}
+RESTLESS = {"stats", "metrics", "stats_counters", "workers", "worker_rows", "lag", "progress", "stalled", "publisher_counts", "blockers"}
 
 
 def ask(connection, name, statement, arguments):
