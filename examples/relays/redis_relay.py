@@ -8,7 +8,9 @@ and the same one after a restart. What it had received is read again first; what
 --claim-idle seconds is taken over. Dead letters are the fields of the hash STREAM:dead, which holds each once.
 
 The id ms-n is the source offset ms * 2^20 + n. A group that is not there, after Redis lost its data say, is made anew
-where the ledger's cursor stands. With --keep the stream is trimmed, never of what a group has pending or has not read.
+where the ledger's cursor stands, but not beyond what Redis itself knows to be settled, the field GROUP of the hash
+STREAM:settled: a dead letter below the cursor may be lost too. With --keep the stream is trimmed, never of what a group
+has pending or has not read.
 """
 
 import base64
@@ -91,8 +93,9 @@ class RedisSource:
     def make_group(self, ledger):
         if any(group["name"] == self.group.encode() for group in self.groups()):
             return
+        settled = self.redis.hget(self.stream + ":settled", self.group)
         resume_at = ledger.resume_at(None)
-        start = "0" if resume_at is None else id_of(resume_at - 1)
+        start = "0" if None in (settled, resume_at) else id_of(min(offset_of(settled), resume_at) - 1)
         try:
             self.redis.xgroup_create(self.stream, self.group, start, mkstream=True)
         except redis.ResponseError as error:
@@ -165,8 +168,21 @@ class RedisSource:
     def acknowledge(self, partition, records):
         del partition
         with redis_faults():
-            self.redis.xack(self.stream, self.group, *[record.handle[0] for record in records])
+            pipe = self.redis.pipeline(transaction=False)
+            pipe.xack(self.stream, self.group, *[record.handle[0] for record in records])
+            pipe.xpending(self.stream, self.group)
+            self.note_settled(records, pipe.execute()[1])
         self.held.difference_update(record.handle[0] for record in records)
+
+    def note_settled(self, records, pending):
+        """Everything below this id is acknowledged. Redis keeps what it was told first: where the note has outlived a
+        loss, so have the dead letters of what it covers, which the ledger's cursor cannot say."""
+        if pending["pending"]:
+            settled = offset_of(pending["min"])
+        else:
+            settled = max((record.offset + 1 for record in records if record.offset is not None), default=None)
+        if settled is not None:
+            self.redis.hset(self.stream + ":settled", self.group, id_of(settled))
 
     def ceiling(self):
         """The oldest entry that is pending for another consumer: the group's cursor must not pass it."""

@@ -253,10 +253,10 @@ class Bench:
             print("# violation: " + text, flush=True)
 
     def check_acknowledged(self):
-        """What the queue holds as acknowledged is settled."""
+        """What the queue holds as acknowledged is settled. It is asked first: a relay may be at work meanwhile."""
+        acknowledged = self.queue.acknowledged()
         ledger = {name for name, in self.query("SELECT event_id FROM poll_tally.events")}
         letters = self.queue.letters()
-        acknowledged = self.queue.acknowledged()
         for position in acknowledged:
             message = self.queue.sent[position]
             settled = message.event_id in ledger or self.queue.letter_id(position) in letters

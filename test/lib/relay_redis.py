@@ -196,6 +196,30 @@ def lost_letter(part, deep):
     part.bench.check_end()
 
 
+def lost_group(part, deep):
+    """Redis loses dead letters and the group, and keeps the entries: the ledger's cursor is ahead of what Redis knows."""
+    for _ in range(5 if deep else 1):
+        part.queue.send(part.bench.mix.make(60))
+        part.bench.drain()
+        part.server.kill()
+        part.server.cut_tail(1, b"CREATE")
+        part.server.start()
+        part.bench.check(not part.queue.client.xinfo_groups(STREAM), "the group was not lost")
+        part.bench.drain()
+        part.bench.check_end()
+        # Some of the letters, and a group that somebody else removes.
+        before = len(part.queue.letters())
+        part.queue.send(part.bench.mix.make(60))
+        part.bench.drain()
+        written = len(part.queue.letters()) - before
+        part.server.kill()
+        part.server.cut_tail(part.bench.rng.randint(1, written), b"HSETNX")
+        part.server.start()
+        part.queue.client.xgroup_destroy(STREAM, GROUP)
+        part.bench.drain()
+        part.bench.check_end()
+
+
 def kill_redis(part, messages, cut=0):
     """kill -9 of redis-server while the relay is at work, which goes on by itself; how many messages Redis lost.
 
@@ -319,6 +343,7 @@ PARTS = (("killed at every step", killed_at_every_step, "always"),
          ("redis-server killed, appendfsync always", redis_killed_always, "always"),
          ("redis-server killed, appendfsync everysec", redis_killed_everysec, "everysec"),
          ("a dead letter lost with the last second", lost_letter, "everysec"),
+         ("the group and dead letters lost with the last second", lost_group, "everysec"),
          ("everything delivered again", everything_again, "everysec"),
          ("a gap", gap, "everysec"),
          ("consumers that die and linger", two_consumers, "everysec"),
