@@ -106,9 +106,12 @@ def session_mb(database, calls):
         cursor = connection.cursor()
         # How long a commit takes is of no matter here.
         cursor.execute("SET synchronous_commit = off")
-        cursor.execute(CALLS.format(first=1, last=calls // 10))
-        few = private_mb(connection.get_backend_pid())
-        cursor.execute(CALLS.format(first=calls // 10 + 1, last=calls))
+        # In parts: a DO block keeps memory of its own for each COMMIT, whatever it calls, until it ends.
+        part = calls // 100
+        for first in range(1, calls + 1, part):
+            cursor.execute(CALLS.format(first=first, last=first + part - 1))
+            if first + part - 1 == calls // 10:
+                few = private_mb(connection.get_backend_pid())
         database.sent["ours"] += calls
         return few, private_mb(connection.get_backend_pid())
 
