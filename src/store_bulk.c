@@ -26,9 +26,11 @@ HeapTuple
 store_form_row(StoreWriter *writer)
 {
 	TupleTableSlot *slot = writer->slot;
+	HeapTuple row = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values,
+									slot->tts_isnull);
 
-	return heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values,
-						   slot->tts_isnull);
+	row->t_tableOid = RelationGetRelid(writer->table);
+	return row;
 }
 
 /* Put the rows into the table; each learns its place. */
