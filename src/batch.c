@@ -52,8 +52,8 @@ typedef struct Batch
 } Batch;
 
 /*
- * Most batches bring nothing but new events; looking each of them up before the
- * indexes look again costs a quarter of the time.  So a batch trusts its events
+ * Most batches bring nothing but new events; to look each of them up before the
+ * indexes look again would be work done twice.  So a batch trusts its events
  * until one turns out to be none that may enter, and is then judged anew, looking
  * them up, as are the next batches of this session.
  *

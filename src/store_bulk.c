@@ -137,7 +137,6 @@ store_bulk_rows(StoreWriter *writer, HeapTuple *rows, int count, List *arbiters)
 		writer->slot->tts_tupleDescriptor, &TTSOpsHeapTuple);
 	bool conflict = false;
 
-	slot->tts_tableOid = RelationGetRelid(writer->table);
 	for (int i = 0; i < count && !conflict; i++)
 	{
 		(void) ExecStoreHeapTuple(rows[i], slot, false);
