@@ -92,7 +92,8 @@ has_content_of()
 		gcc | make | strace) command -v "$1" ;;
 		python3) [[ -x $PYTHON ]] ;;
 		libc6-dev) [[ -e /usr/include/stdio.h ]] ;;
-		postgresql-server-dev-*) [[ -e $("$pg" --pgxs) ]] ;;
+		# The client's package brings pgxs without the headers.
+		postgresql-server-dev-*) [[ -e $("$pg" --pgxs) && -e $("$pg" --includedir-server)/postgres.h ]] ;;
 		postgresql-*-pgtap) [[ -e $("$pg" --sharedir)/extension/pgtap.control ]] ;;
 		postgresql-*) [[ -x $("$pg" --bindir)/initdb && -x $("$pg" --bindir)/postgres ]] ;;
 		libtap-parser-sourcehandler-pgtap-perl) command -v pg_prove ;;
@@ -127,8 +128,12 @@ missing_packages()
 	local major package
 	major=$(postgres_major)
 	for package in $(packages_for "$major" "$@"); do
-		is_installed "$package" || has_content_of "$package" || say "$package"
-	done
+		is_installed "$package" || has_content_of "$package" || {
+			say "$package"
+			# Headers of one minor release and a server of another would be neither: they come together.
+			[[ $package != postgresql-server-dev-* ]] || say "postgresql-$major"
+		}
+	done | sort -u
 }
 
 # Debian makes and starts a cluster when the server's package is installed; nobody asked for one.

@@ -48,6 +48,12 @@ class RedisServer:
         self.process.kill()
         self.process.wait()
 
+    def kill_written(self):
+        """A kill that takes nothing by itself: under everysec Redis holds writing back, for two seconds at most, while
+        the flush before is under way."""
+        until(lambda: self.client.info("persistence")["aof_buffer_length"] == 0, "the file to be written")
+        self.kill()
+
     def cut_tail(self, number, command=b"XADD"):
         """What a power cut takes and a kill does not: the end of the file that was not flushed, so many commands of it."""
         file = max(glob.glob(os.path.join(self.folder, "appendonlydir", "*.incr.aof")), key=os.path.getmtime)
@@ -186,7 +192,7 @@ def lost_letter(part, deep):
         part.queue.send([part.bench.mix.broken() for _ in range(5)])
         relay = part.bench.start("acknowledging:1:STOP")
         relay.wait_stopped()
-        part.server.kill()
+        part.server.kill_written()
         part.server.cut_tail(part.bench.rng.randint(1, 5), b"HSETNX")
         part.server.start()
         relay.go_on()
@@ -201,7 +207,7 @@ def lost_group(part, deep):
     for _ in range(5 if deep else 1):
         part.queue.send(part.bench.mix.make(60))
         part.bench.drain()
-        part.server.kill()
+        part.server.kill_written()
         part.server.cut_tail(1, b"CREATE")
         part.server.start()
         part.bench.check(not part.queue.client.xinfo_groups(STREAM), "the group was not lost")
@@ -212,7 +218,7 @@ def lost_group(part, deep):
         part.queue.send(part.bench.mix.make(60))
         part.bench.drain()
         written = len(part.queue.letters()) - before
-        part.server.kill()
+        part.server.kill_written()
         part.server.cut_tail(part.bench.rng.randint(1, written), b"HSETNX")
         part.server.start()
         part.queue.client.xgroup_destroy(STREAM, GROUP)
