@@ -691,11 +691,11 @@ CREATE TABLE poll_tally.ledger (
     accepted_at timestamptz NOT NULL,
     event_id poll_tally.ident NOT NULL,
     votes poll_tally.tally NOT NULL,
+    principal poll_tally.ident,
     effect poll_tally.tally,
     attempt integer,
     granted integer,
     barred boolean,
-    principal poll_tally.ident,
     occurred_at timestamptz,
     payload jsonb,
     source poll_tally.ident,
@@ -713,7 +713,7 @@ CREATE UNIQUE INDEX ledger_source_key ON poll_tally.ledger (source, source_parti
     WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX ledger_retracts_key ON poll_tally.ledger (retracts)
     WHERE retracts IS NOT NULL;
-COMMENT ON TABLE poll_tally.ledger IS 'the append-only ledger of accepted events and retractions; effect is NULL where it equals votes';
+COMMENT ON TABLE poll_tally.ledger IS 'the append-only ledger of accepted events and retractions; effect is NULL where it equals votes, attempt where it equals link';
 COMMENT ON INDEX poll_tally.ledger_event_id_key IS 'an id counts once';
 COMMENT ON INDEX poll_tally.ledger_principal_key IS 'the entries of a principal in a poll form one chain';
 COMMENT ON INDEX poll_tally.ledger_source_key IS 'a source coordinate carries one event';
@@ -1093,7 +1093,7 @@ CREATE VIEW poll_tally.events WITH (security_barrier) AS
 SELECT p.poll::text, l.event_id::text,
        CASE WHEN l.retracts IS NULL THEN 'event' ELSE 'retraction' END AS kind,
        l.principal::text,
-       CASE WHEN l.retracts IS NULL THEN l.attempt END AS attempt,
+       CASE WHEN l.retracts IS NULL THEN coalesce(l.attempt, l.link) END AS attempt,
        l.votes, coalesce(l.effect, l.votes) AS effect, l.payload, l."position",
        l.source::text, l.source_partition, l.source_offset, l.occurred_at,
        l.accepted_at, l.retracts::text
@@ -1206,7 +1206,7 @@ BEGIN ATOMIC
     )
     SELECT c.poll::text, c.event_id::text,
            CASE WHEN c.retracts IS NULL THEN 'event' ELSE 'retraction' END,
-           c.principal::text, CASE WHEN c.retracts IS NULL THEN c.attempt END,
+           c.principal::text, CASE WHEN c.retracts IS NULL THEN coalesce(c.attempt, c.link) END,
            c.votes, coalesce(c.effect, c.votes), c.payload, c."position",
            c.source::text, c.source_partition, c.source_offset, c.occurred_at,
            c.accepted_at, c.retracts::text

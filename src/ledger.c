@@ -26,6 +26,10 @@
 #include "plant.h"
 #include "store.h"
 
+/*
+ * What every entry has comes first, what few have last: NULLs at the end of a
+ * row take no room, and up to 8 columns the row's header is 8 bytes smaller.
+ */
 enum LedgerColumn
 {
 	LEDGER_POLL_ID = 1,
@@ -34,11 +38,11 @@ enum LedgerColumn
 	LEDGER_ACCEPTED_AT,
 	LEDGER_EVENT_ID,
 	LEDGER_VOTES,
+	LEDGER_PRINCIPAL,
 	LEDGER_EFFECT,
 	LEDGER_ATTEMPT,
 	LEDGER_GRANTED,
 	LEDGER_BARRED,
-	LEDGER_PRINCIPAL,
 	LEDGER_OCCURRED_AT,
 	LEDGER_PAYLOAD,
 	LEDGER_SOURCE,
@@ -82,7 +86,6 @@ ledger_deform(Store *store, LedgerEntry *entry)
 	entry->effect = ledger_get_copy(store, LEDGER_EFFECT);
 	if (entry->effect == NULL)
 		entry->effect = entry->votes;
-	entry->attempt = DatumGetInt32(ledger_get(store, LEDGER_ATTEMPT, 0));
 	entry->principal = store_get_text(store, LEDGER_PRINCIPAL);
 	(void) store_get(store, LEDGER_OCCURRED_AT, &entry->has_occurred_at);
 	entry->has_occurred_at = !entry->has_occurred_at;
@@ -94,6 +97,8 @@ ledger_deform(Store *store, LedgerEntry *entry)
 	entry->may_respond_again =
 		DatumGetBool(ledger_get(store, LEDGER_MAY_RESPOND_AGAIN, 0));
 	entry->link = DatumGetInt32(ledger_get(store, LEDGER_LINK, 0));
+	entry->attempt = DatumGetInt32(
+		ledger_get(store, LEDGER_ATTEMPT, Int32GetDatum(entry->link)));
 	entry->granted = DatumGetInt32(ledger_get(store, LEDGER_GRANTED, 0));
 	entry->barred = DatumGetBool(ledger_get(store, LEDGER_BARRED, 0));
 }
@@ -342,7 +347,9 @@ ledger_form(TupleTableSlot *slot, const LedgerEntry *entry, const Event *event)
 		store_slot_set(slot, LEDGER_PRINCIPAL,
 					   PointerGetDatum(entry->principal));
 		store_slot_set(slot, LEDGER_LINK, Int32GetDatum(entry->link));
-		store_slot_set(slot, LEDGER_ATTEMPT, Int32GetDatum(entry->attempt));
+		if (entry->attempt != entry->link)
+			store_slot_set(slot, LEDGER_ATTEMPT,
+						   Int32GetDatum(entry->attempt));
 	}
 	if (entry->granted != 0)
 		store_slot_set(slot, LEDGER_GRANTED, Int32GetDatum(entry->granted));

@@ -179,7 +179,10 @@ extern void store_insert(StoreWriter *writer);
 extern bool store_insert_unless_owned(StoreWriter *writer,
 									  const char *const *names);
 
-/* The row that the writer's slot describes, formed in the current context. */
+/*
+ * The row that the writer's slot describes, formed in the current context.  NULLs
+ * at its end are not stored.
+ */
 extern HeapTuple store_form_row(StoreWriter *writer);
 
 /* In which order rows are to enter an index: an array of their numbers. */

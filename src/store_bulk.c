@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/index.h"
@@ -21,17 +20,6 @@
 
 /* Rows that the table takes at once. */
 #define STORE_BULK_ROWS 1000
-
-HeapTuple
-store_form_row(StoreWriter *writer)
-{
-	TupleTableSlot *slot = writer->slot;
-	HeapTuple row = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values,
-									slot->tts_isnull);
-
-	row->t_tableOid = RelationGetRelid(writer->table);
-	return row;
-}
 
 /* Put the rows into the table; each learns its place. */
 static void

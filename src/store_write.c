@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -92,6 +93,49 @@ store_writer_clear(StoreWriter *writer)
 	ExecStoreVirtualTuple(slot);
 }
 
+/*
+ * Leave off the NULLs at the end of a row, as rows older than a column are: they
+ * read as NULL all the same.  The header's bitmap shrinks, and where no NULL is
+ * left it goes.
+ */
+static void
+store_trim_row(HeapTuple row)
+{
+	HeapTupleHeader header = row->t_data;
+	int natts = HeapTupleHeaderGetNatts(header);
+	int first_null = 0;
+	int offset;
+
+	if (!HeapTupleHasNulls(row))
+		return;
+	while (natts > 1 && att_isnull(natts - 1, header->t_bits))
+		natts--;
+	while (first_null < natts && !att_isnull(first_null, header->t_bits))
+		first_null++;
+	if (first_null == natts)
+		header->t_infomask &= ~HEAP_HASNULL;
+	offset = MAXALIGN(SizeofHeapTupleHeader +
+					  (first_null == natts ? 0 : BITMAPLEN(natts)));
+	memmove((char *) header + offset, (char *) header + header->t_hoff,
+			row->t_len - header->t_hoff);
+	row->t_len -= header->t_hoff - offset;
+	header->t_hoff = offset;
+	HeapTupleHeaderSetNatts(header, natts);
+	HeapTupleHeaderSetDatumLength(header, row->t_len);
+}
+
+HeapTuple
+store_form_row(StoreWriter *writer)
+{
+	TupleTableSlot *slot = writer->slot;
+	HeapTuple row = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values,
+									slot->tts_isnull);
+
+	store_trim_row(row);
+	row->t_tableOid = RelationGetRelid(writer->table);
+	return row;
+}
+
 void
 store_insert(StoreWriter *writer)
 {
@@ -140,6 +184,7 @@ store_insert_unless_owned(StoreWriter *writer, const char *const *names)
 	uint32 token;
 
 	Assert(arbiters != NIL && store_instead == NULL);
+	ExecForceStoreHeapTuple(store_form_row(writer), writer->slot, true);
 	xid = GetCurrentTransactionId();
 	token = SpeculativeInsertionLockAcquire(xid);
 	table_tuple_insert_speculative(writer->table, writer->slot,

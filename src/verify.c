@@ -29,7 +29,8 @@
 static StoreStatement verify = {
 	"WITH entry AS MATERIALIZED ("
 	" SELECT poll_tally.lane(l.position) AS lane, poll_tally.seq(l.position) AS seq,"
-	"  coalesce(l.effect, l.votes) AS effect, l.principal, l.link, l.attempt,"
+	"  coalesce(l.effect, l.votes) AS effect, l.principal, l.link,"
+	"  coalesce(l.attempt, l.link) AS attempt,"
 	"  l.retracts, coalesce(l.granted, 0) AS granted"
 	" FROM poll_tally.ledger l WHERE l.poll_id = $1),"
 	" tallies (expected, actual) AS ("
