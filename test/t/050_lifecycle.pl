@@ -326,6 +326,7 @@ figure("full NOTIFY queue (made up): $missed_once and more revisions without mes
 if (deep())
 {
 	my $blocker = $node->background_psql('postgres');
+	$blocker->set_query_timer_restart;            # filling takes longer than its patience
 	$blocker->query_safe('LISTEN something_else');
 	$blocker->query_safe('BEGIN');
 	$blocker->query_safe('SELECT 1');
