@@ -39,6 +39,8 @@ typedef enum AcceptVerdict
 	ACCEPT_DONE,      /* the receipt holds the outcome */
 	ACCEPT_GO_ON,     /* nothing against the event so far */
 	ACCEPT_ALL_LANES, /* all lanes of the poll are needed to judge */
+	ACCEPT_OVERFLOW,  /* a fault, for the count of the choice in the receipt's
+					   * detail; raised once no twin is in flight */
 	ACCEPT_ANEW       /* something moved meanwhile: start over */
 } AcceptVerdict;
 
@@ -103,6 +105,23 @@ accept_source(const Event *event, Receipt *receipt)
 				 text_to_cstring(owner)));
 }
 
+/* Under "latest": the effect of replacing the principal's current vote. */
+static AcceptVerdict
+accept_replacement(const Event *event, const LedgerEntry *replaced,
+				   LedgerEntry *entry, Receipt *receipt)
+{
+	TallyEntry misfit;
+
+	if (PLANT(REPLACED_NOT_SUBTRACTED))
+		return ACCEPT_GO_ON;
+	entry->effect =
+		tally_subtract_if_fits(event->votes, replaced->votes, &misfit);
+	if (entry->effect != NULL)
+		return ACCEPT_GO_ON;
+	receipt->detail = pnstrdup(misfit.choice, misfit.length);
+	return ACCEPT_OVERFLOW;
+}
+
 /*
  * Row 11: has the principal an attempt left?  Fills in what the entry continues
  * of the principal's chain, and under "latest" the effect of the replacement.
@@ -112,6 +131,7 @@ accept_principal(const Poll *poll, const Event *event, LedgerEntry *entry,
 				 Receipt *receipt)
 {
 	LedgerEntry tail = {0};
+	AcceptVerdict verdict = ACCEPT_GO_ON;
 	bool exhausted;
 
 	if (event->principal == NULL)
@@ -128,14 +148,13 @@ accept_principal(const Poll *poll, const Event *event, LedgerEntry *entry,
 				psprintf("The principal's last attempt is event \"%s\".",
 						 text_to_cstring(ledger_last_attempt(
 							 poll->poll_id, event->principal, tail.link))));
-		if (!PLANT(REPLACED_NOT_SUBTRACTED) &&
-			poll->counting == COUNTING_LATEST && tail.retracts == NULL)
-			entry->effect = tally_subtract(event->votes, tail.votes);
+		if (poll->counting == COUNTING_LATEST && tail.retracts == NULL)
+			verdict = accept_replacement(event, &tail, entry, receipt);
 	}
 	entry->link = tail.link + 1;
 	entry->attempt = tail.attempt + 1;
 	entry->granted = tail.granted;
-	return ACCEPT_GO_ON;
+	return verdict;
 }
 
 /* Rows 3 to 11: all that can be judged without a lane. */
@@ -156,13 +175,33 @@ accept_judge_rules(const Event *event, Poll *poll, LedgerEntry *entry,
 	return accept_principal(poll, event, entry, receipt);
 }
 
+/* Row 12: has the count room for the effect? */
+static AcceptVerdict
+accept_judge_counts(const Poll *poll, LaneHold *hold, const LedgerEntry *entry,
+					Receipt *receipt)
+{
+	char *choice;
+
+	switch (exact_judge(poll, hold, entry->effect, &choice))
+	{
+		case EXACT_LACKS_LANES:
+			return ACCEPT_ALL_LANES;
+		case EXACT_OVERFLOWS:
+			receipt->detail = choice;
+			return ACCEPT_OVERFLOW;
+		case EXACT_BEYOND_LIMITS:
+			return accept_outcome(receipt, OUTCOME_LIMIT_REACHED,
+								  poll_limit_detail(poll, choice));
+		default:
+			return ACCEPT_GO_ON;
+	}
+}
+
 /* Row 12, and under the lane once more rows 6 and 7. */
 static AcceptVerdict
 accept_judge_lane(const Event *event, Poll *poll, LaneHold *hold,
 				  LedgerEntry *entry, Receipt *receipt)
 {
-	char *choice;
-
 	if (!poll_find(event->poll, poll) || poll->poll_id != hold->poll_id)
 		return ACCEPT_ANEW;
 	entry->accepted_at = PLANT(DEADLINE_ONCE)
@@ -177,15 +216,7 @@ accept_judge_lane(const Event *event, Poll *poll, LaneHold *hold,
 			psprintf("The poll would hold more than %d choices, "
 					 "which is poll_tally.max_keys.",
 					 settings_max_keys));
-	if (exact_lacks_lanes(poll, hold, entry->effect))
-		return ACCEPT_ALL_LANES;
-	exact_check(poll, hold, entry->effect);
-	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
-								   poll->max_count);
-	if (choice != NULL)
-		return accept_outcome(receipt, OUTCOME_LIMIT_REACHED,
-							  poll_limit_detail(poll, choice));
-	return ACCEPT_GO_ON;
+	return accept_judge_counts(poll, hold, entry, receipt);
 }
 
 /* Enter the event into the ledger and count it. */
@@ -236,12 +267,21 @@ accept_under_lane(const Event *event, Poll *poll, LedgerEntry *entry,
 	return verdict;
 }
 
+/* Is the verdict that the event may not enter? */
+static bool
+accept_is_refusal(AcceptVerdict verdict, const Receipt *receipt)
+{
+	return verdict == ACCEPT_OVERFLOW ||
+		   (verdict == ACCEPT_DONE && receipt->outcome != OUTCOME_ACCEPTED);
+}
+
 /*
  * Refused under the lane.  While we waited for it, an earlier reason may have come
  * to hold; the first match wins.
  */
 static AcceptVerdict
-accept_earlier_reason(const Event *event, Receipt *receipt)
+accept_earlier_reason(const Event *event, Receipt *receipt,
+					  AcceptVerdict refusal)
 {
 	LedgerEntry entry = {0};
 	AcceptVerdict verdict;
@@ -250,9 +290,10 @@ accept_earlier_reason(const Event *event, Receipt *receipt)
 
 	receipt_init(&earlier, event->event_id);
 	verdict = accept_judge_rules(event, &poll, &entry, &earlier);
-	if (verdict == ACCEPT_DONE)
-		*receipt = earlier;
-	return verdict == ACCEPT_ANEW ? ACCEPT_ANEW : ACCEPT_DONE;
+	if (verdict == ACCEPT_GO_ON)
+		return refusal;
+	*receipt = earlier;
+	return verdict;
 }
 
 /* One round of judging, from row 2 on. */
@@ -279,13 +320,15 @@ accept_round(Event *event, Receipt *receipt)
 	{
 		entry.poll_id = poll.poll_id;
 		verdict = accept_under_lane(event, &poll, &entry, receipt);
-		if (verdict == ACCEPT_DONE && receipt->outcome != OUTCOME_ACCEPTED)
-			verdict = accept_earlier_reason(event, receipt);
+		if (accept_is_refusal(verdict, receipt))
+			verdict = accept_earlier_reason(event, receipt, verdict);
 	}
 	/* A twin in flight may be about to make this a duplicate. */
-	if (verdict == ACCEPT_DONE && receipt->outcome != OUTCOME_ACCEPTED &&
-		!PLANT(TWIN_NOT_AWAITED) && ledger_is_known(event->event_id))
+	if (accept_is_refusal(verdict, receipt) && !PLANT(TWIN_NOT_AWAITED) &&
+		ledger_is_known(event->event_id))
 		return ACCEPT_ANEW;
+	if (verdict == ACCEPT_OVERFLOW)
+		tally_raise_overflow(receipt->detail, (int) strlen(receipt->detail));
 	return verdict;
 }
 

@@ -44,6 +44,7 @@ static StoreStatement mark = {
 	{INT4OID},
 	NULL};
 
+/* Somebody may have altered the poll since a transaction's snapshot. */
 static void
 exact_mark(int32 poll_id)
 {
@@ -51,21 +52,15 @@ exact_mark(int32 poll_id)
 	StoreSqlState sql;
 
 	store_begin_sql(&sql);
-	(void) store_run(&mark, values, NULL);
+	(void) store_run_latest(&mark, values, NULL);
 	store_end_sql(&sql);
+	poll_note_exact(poll_id);
 }
 
 static bool
 exact_needs_lanes(const Poll *poll, LaneHold *hold, const Tally *effect)
 {
 	return poll->max_lanes > 1 && (poll->exact || exact_is_near(hold, effect));
-}
-
-bool
-exact_lacks_lanes(const Poll *poll, LaneHold *hold, const Tally *effect)
-{
-	return exact_needs_lanes(poll, hold, effect) &&
-		   !lane_holds_all(poll->poll_id);
 }
 
 void
@@ -76,17 +71,16 @@ exact_take_lanes(const Poll *poll, LaneHold *hold, bool fresh)
 	lane_acquire_all(poll->poll_id, poll->max_lanes);
 }
 
-void
-exact_check(const Poll *poll, LaneHold *hold, const Tally *effect)
+/*
+ * The choice whose count, summed over all lanes, would leave bigint; palloc'd, or
+ * NULL.
+ */
+static char *
+exact_misfit(LaneHold *hold, const Tally *effect)
 {
 	TallyIterator it;
 	TallyEntry entry;
 
-	if (!exact_needs_lanes(poll, hold, effect))
-		return;
-	Assert(lane_holds_all(poll->poll_id));
-	if (!poll->exact)
-		exact_mark(poll->poll_id);
 	tally_iterate(effect, &it);
 	while (tally_next(&it, &entry))
 	{
@@ -99,6 +93,31 @@ exact_check(const Poll *poll, LaneHold *hold, const Tally *effect)
 							hold->poll_id, entry.choice, entry.length)));
 		tally_total_add(&total, tally_total_of(entry.count));
 		if (!tally_total_fits(total, &count))
-			tally_raise_overflow(entry.choice, entry.length);
+			return pnstrdup(entry.choice, entry.length);
 	}
+	return NULL;
+}
+
+ExactVerdict
+exact_judge(const Poll *poll, LaneHold *hold, const Tally *effect,
+			char **choice)
+{
+	bool overflows = false;
+
+	*choice = NULL;
+	if (exact_needs_lanes(poll, hold, effect))
+	{
+		if (!lane_holds_all(poll->poll_id))
+			return EXACT_LACKS_LANES;
+		if (!poll->exact)
+			exact_mark(poll->poll_id);
+		*choice = exact_misfit(hold, effect);
+		overflows = *choice != NULL;
+	}
+	if (*choice == NULL)
+		*choice = pending_misfit(hold, effect, poll->min_count, poll->max_count,
+								 &overflows);
+	return *choice == NULL ? EXACT_FITS
+		   : overflows     ? EXACT_OVERFLOWS
+						   : EXACT_BEYOND_LIMITS;
 }

@@ -8,26 +8,29 @@
 #include "lane.h"
 #include "poll.h"
 
+/* What the counts have to say to an effect. */
+typedef enum ExactVerdict
+{
+	EXACT_FITS,
+	EXACT_LACKS_LANES, /* exact_take_lanes, and then judge the event anew */
+	EXACT_BEYOND_LIMITS,
+	EXACT_OVERFLOWS /* a count would leave bigint */
+} ExactVerdict;
+
 /*
- * Does judging the effect ask for all lanes of the poll, and are they not held?
- * Then take them with exact_take_lanes, and judge the event anew.
+ * May the effect be counted in the lane?  *choice: which one may not, palloc'd.
  *
- * They are needed once a lane's count would come near the bounds, and from then
- * on for every event of the poll; far from them, this costs next to nothing.
+ * All lanes of the poll are needed once a lane's count would come near the
+ * bounds of bigint, and from then on for every event of the poll; far from them,
+ * this costs next to nothing.
  */
-extern bool exact_lacks_lanes(const Poll *poll, LaneHold *hold,
-							  const Tally *effect);
+extern ExactVerdict exact_judge(const Poll *poll, LaneHold *hold,
+								const Tally *effect, char **choice);
 
 /*
  * Take all lanes, in ascending order; *hold is given back before if it is fresh,
  * so that this cannot deadlock with another who does the same.
  */
 extern void exact_take_lanes(const Poll *poll, LaneHold *hold, bool fresh);
-
-/*
- * Raise 22003 when the effect would take a choice's count, summed over all
- * lanes, out of bigint.  The lanes that it asks for are held.
- */
-extern void exact_check(const Poll *poll, LaneHold *hold, const Tally *effect);
 
 #endif /* POLL_TALLY_EXACT_H */

@@ -131,8 +131,8 @@ pending_lane_count(LaneHold *hold, const char *choice, int length)
 }
 
 char *
-pending_beyond_limits(LaneHold *hold, const Tally *effect, int64 minimum,
-					  int64 maximum)
+pending_misfit(LaneHold *hold, const Tally *effect, int64 minimum,
+			   int64 maximum, bool *overflows)
 {
 	TallyIterator it;
 	TallyEntry entry;
@@ -142,9 +142,9 @@ pending_beyond_limits(LaneHold *hold, const Tally *effect, int64 minimum,
 	{
 		int64 count = pending_lane_count(hold, entry.choice, entry.length);
 
-		if (pg_add_s64_overflow(count, entry.count, &count))
-			tally_raise_overflow(entry.choice, entry.length);
-		if (count < minimum || count - PLANT(LIMIT_OFF_BY_ONE) > maximum)
+		*overflows = pg_add_s64_overflow(count, entry.count, &count);
+		if (*overflows || count < minimum ||
+			count - PLANT(LIMIT_OFF_BY_ONE) > maximum)
 			return pnstrdup(entry.choice, entry.length);
 	}
 	return NULL;

@@ -25,16 +25,16 @@ extern int64 pending_lane_count(LaneHold *hold, const char *choice, int length);
 extern int64 pending_of_choice(int32 poll_id, const char *choice, int length);
 
 /*
- * Would the effect take a count of the lane below minimum or above maximum?
- * Returns the offending choice as a palloc'd string, or NULL.  A count outside
- * bigint raises 22003.
+ * Would the effect take a count of the lane below minimum, above maximum or,
+ * *overflows, out of bigint?  Returns the offending choice as a palloc'd string,
+ * or NULL.
  */
-extern char *pending_beyond_limits(LaneHold *hold, const Tally *effect,
-								   int64 minimum, int64 maximum);
+extern char *pending_misfit(LaneHold *hold, const Tally *effect, int64 minimum,
+							int64 maximum, bool *overflows);
 
 /*
  * Count an event that is in the ledger at seq.  Its counts were checked with
- * pending_beyond_limits, so nothing is raised for them here.
+ * pending_misfit, so nothing is raised for them here.
  */
 extern void pending_add(LaneHold *hold, int64 seq, const Tally *effect);
 

@@ -119,6 +119,20 @@ poll_remember(MemoryContext context)
 		context != NULL ? poll_memory_create(context, 16, NULL) : NULL;
 }
 
+void
+poll_note_exact(int32 poll_id)
+{
+	poll_memory_iterator it;
+	PollMemory *memory;
+
+	if (poll_memory == NULL)
+		return;
+	poll_memory_start_iterate(poll_memory, &it);
+	while ((memory = poll_memory_iterate(poll_memory, &it)) != NULL)
+		if (memory->poll.poll_id == poll_id)
+			memory->poll.exact = true;
+}
+
 static bool
 poll_read(const text *name, Poll *poll)
 {

@@ -70,6 +70,9 @@ extern bool poll_find(const text *name, Poll *poll);
  */
 extern void poll_remember(MemoryContext context);
 
+/* The poll was marked exact by this transaction: what is remembered of it, too. */
+extern void poll_note_exact(int32 poll_id);
+
 /* The name of a poll, palloc'd; NULL when it is gone. */
 extern char *poll_name(int32 poll_id);
 

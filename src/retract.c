@@ -38,6 +38,7 @@ typedef enum RetractVerdict
 	RETRACT_DONE,
 	RETRACT_GO_ON,
 	RETRACT_ALL_LANES,
+	RETRACT_OVERFLOW,
 	RETRACT_ANEW
 } RetractVerdict;
 
@@ -122,6 +123,7 @@ static RetractVerdict
 retract_judge(const Retraction *retraction, Poll *poll, LedgerEntry *entry,
 			  Receipt *receipt)
 {
+	RetractVerdict verdict;
 	LedgerEntry event;
 	LedgerEntry other;
 
@@ -141,9 +143,33 @@ retract_judge(const Retraction *retraction, Poll *poll, LedgerEntry *entry,
 										text_to_cstring(other.event_id)));
 	entry->poll_id = poll->poll_id;
 	entry->principal = event.principal;
-	entry->effect =
-		PLANT(RETRACTION_ADDS) ? event.votes : tally_negate(event.votes);
-	return retract_chain(poll, &event, entry, receipt);
+	verdict = retract_chain(poll, &event, entry, receipt);
+	if (verdict == RETRACT_GO_ON)
+		entry->effect =
+			PLANT(RETRACTION_ADDS) ? event.votes : tally_negate(event.votes);
+	return verdict;
+}
+
+/* Have the counts room for the effect? */
+static RetractVerdict
+retract_judge_counts(const Poll *poll, LaneHold *hold, const LedgerEntry *entry,
+					 Receipt *receipt)
+{
+	char *choice;
+
+	switch (exact_judge(poll, hold, entry->effect, &choice))
+	{
+		case EXACT_LACKS_LANES:
+			return RETRACT_ALL_LANES;
+		case EXACT_OVERFLOWS:
+			receipt->detail = choice;
+			return RETRACT_OVERFLOW;
+		case EXACT_BEYOND_LIMITS:
+			return retract_outcome(receipt, OUTCOME_LIMIT_REACHED,
+								   poll_limit_detail(poll, choice));
+		default:
+			return RETRACT_GO_ON;
+	}
 }
 
 /* Under the lane: is the poll still open, do the limits hold?  Then enter. */
@@ -151,7 +177,7 @@ static RetractVerdict
 retract_enter(const Retraction *retraction, Poll *poll, LaneHold *hold,
 			  LedgerEntry *entry, Receipt *receipt)
 {
-	char *choice;
+	RetractVerdict verdict;
 	int64 seq;
 
 	if (!poll_find(retraction->poll, poll) || poll->poll_id != hold->poll_id)
@@ -159,14 +185,9 @@ retract_enter(const Retraction *retraction, Poll *poll, LaneHold *hold,
 	entry->accepted_at = GetCurrentTimestamp();
 	if (!poll_is_open(poll, entry->accepted_at, receipt))
 		return RETRACT_DONE;
-	if (exact_lacks_lanes(poll, hold, entry->effect))
-		return RETRACT_ALL_LANES;
-	exact_check(poll, hold, entry->effect);
-	choice = pending_beyond_limits(hold, entry->effect, poll->min_count,
-								   poll->max_count);
-	if (choice != NULL)
-		return retract_outcome(receipt, OUTCOME_LIMIT_REACHED,
-							   poll_limit_detail(poll, choice));
+	verdict = retract_judge_counts(poll, hold, entry, receipt);
+	if (verdict != RETRACT_GO_ON)
+		return verdict;
 	seq = pending_next_seq(hold);
 	entry->position = position_make(hold->lane, seq);
 	if (!ledger_insert(entry, NULL))
@@ -199,6 +220,32 @@ retract_under_lane(const Retraction *retraction, Poll *poll, LedgerEntry *entry,
 	return verdict;
 }
 
+/* Is the verdict that the retraction may not enter? */
+static bool
+retract_is_refusal(RetractVerdict verdict, const Receipt *receipt)
+{
+	return verdict == RETRACT_OVERFLOW ||
+		   (verdict == RETRACT_DONE && receipt->outcome != OUTCOME_ACCEPTED);
+}
+
+/* Refused under the lane; meanwhile an earlier reason may have come to hold. */
+static RetractVerdict
+retract_earlier_reason(const Retraction *retraction, Receipt *receipt,
+					   RetractVerdict refusal)
+{
+	LedgerEntry entry = {.may_respond_again = retraction->may_respond_again};
+	RetractVerdict verdict;
+	Receipt earlier;
+	Poll poll;
+
+	receipt_init(&earlier, retraction->retraction_id);
+	verdict = retract_judge(retraction, &poll, &entry, &earlier);
+	if (verdict == RETRACT_GO_ON)
+		return refusal;
+	*receipt = earlier;
+	return verdict;
+}
+
 static RetractVerdict
 retract_round(const Retraction *retraction, Receipt *receipt)
 {
@@ -215,10 +262,16 @@ retract_round(const Retraction *retraction, Receipt *receipt)
 	entry.may_respond_again = retraction->may_respond_again;
 	verdict = retract_judge(retraction, &poll, &entry, receipt);
 	if (verdict == RETRACT_GO_ON)
+	{
 		verdict = retract_under_lane(retraction, &poll, &entry, receipt);
-	if (verdict == RETRACT_DONE && receipt->outcome != OUTCOME_ACCEPTED &&
+		if (retract_is_refusal(verdict, receipt))
+			verdict = retract_earlier_reason(retraction, receipt, verdict);
+	}
+	if (retract_is_refusal(verdict, receipt) &&
 		ledger_is_known(retraction->retraction_id))
 		return RETRACT_ANEW;
+	if (verdict == RETRACT_OVERFLOW)
+		tally_raise_overflow(receipt->detail, (int) strlen(receipt->detail));
 	return verdict;
 }
 

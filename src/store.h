@@ -266,6 +266,11 @@ extern uint64 store_run(StoreStatement *statement, Datum *values,
 extern uint64 store_run_read_only(StoreStatement *statement, Datum *values,
 								  const char *nulls);
 
+/* The same for a write statement that sees what is committed by now, also above
+ * READ COMMITTED. */
+extern uint64 store_run_latest(StoreStatement *statement, Datum *values,
+							   const char *nulls);
+
 /* The owner of the ledger, as whom our C code acts. */
 extern Oid store_owner(void);
 

@@ -10,6 +10,7 @@
 #include "access/table.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/snapmgr.h"
 
 #include "store.h"
 #include "store_internal.h"
@@ -49,26 +50,33 @@ store_end_sql(StoreSqlState *state)
 	SetUserIdAndSecContext(state->user, state->security_context);
 }
 
+static SPIPlanPtr
+store_prepare(StoreStatement *statement)
+{
+	SPIPlanPtr plan;
+
+	if (statement->plan != NULL)
+		return statement->plan;
+	plan = SPI_prepare(statement->sql, statement->nargs, statement->argtypes);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	SPI_keepplan(plan);
+	statement->plan = plan;
+	return plan;
+}
+
+/* A snapshot of InvalidSnapshot is the one that is usual. */
 static uint64
 store_execute(StoreStatement *statement, Datum *values, const char *nulls,
-			  bool read_only)
+			  Snapshot snapshot, bool read_only)
 {
-	int result;
+	int result =
+		SPI_execute_snapshot(store_prepare(statement), values, nulls, snapshot,
+							 InvalidSnapshot, read_only, true, 0);
 
-	if (statement->plan == NULL)
-	{
-		SPIPlanPtr plan =
-			SPI_prepare(statement->sql, statement->nargs, statement->argtypes);
-
-		if (plan == NULL)
-			elog(ERROR, "SPI_prepare failed: %s",
-				 SPI_result_code_string(SPI_result));
-		SPI_keepplan(plan);
-		statement->plan = plan;
-	}
-	result = SPI_execute_plan(statement->plan, values, nulls, read_only, 0);
 	if (result < 0)
-		elog(ERROR, "SPI_execute_plan failed: %s",
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(result));
 	return SPI_processed;
 }
@@ -76,11 +84,17 @@ store_execute(StoreStatement *statement, Datum *values, const char *nulls,
 uint64
 store_run(StoreStatement *statement, Datum *values, const char *nulls)
 {
-	return store_execute(statement, values, nulls, false);
+	return store_execute(statement, values, nulls, InvalidSnapshot, false);
 }
 
 uint64
 store_run_read_only(StoreStatement *statement, Datum *values, const char *nulls)
 {
-	return store_execute(statement, values, nulls, true);
+	return store_execute(statement, values, nulls, InvalidSnapshot, true);
+}
+
+uint64
+store_run_latest(StoreStatement *statement, Datum *values, const char *nulls)
+{
+	return store_execute(statement, values, nulls, GetLatestSnapshot(), false);
 }

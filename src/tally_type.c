@@ -185,11 +185,12 @@ tally_merge_order(const TallyEntry *left, const TallyEntry *right)
 
 /*
  * The operation "combine", which returns true on overflow, for each choice of
- * a or b.
+ * a or b.  NULL, with the choice in *misfit, for a count that does not fit.
  */
 static Tally *
-tally_merge(const Tally *a, const Tally *b,
-			bool (*combine)(int64 left, int64 right, int64 *result))
+tally_merge_if_fits(const Tally *a, const Tally *b,
+					bool (*combine)(int64 left, int64 right, int64 *result),
+					TallyEntry *misfit)
 {
 	TallyIterator ait, bit;
 	TallyEntry left, right;
@@ -212,7 +213,10 @@ tally_merge(const Tally *a, const Tally *b,
 		if (combine(order <= 0 ? left.count : 0, order >= 0 ? right.count : 0,
 					&count) &&
 			!PLANT(OVERFLOW_WRAPS))
-			tally_raise_overflow(entry->choice, entry->length);
+		{
+			*misfit = *entry;
+			return NULL;
+		}
 		end = tally_append(end, entry->choice, entry->length, count);
 		if (order <= 0)
 			more_left = tally_next(&ait, &left);
@@ -220,6 +224,24 @@ tally_merge(const Tally *a, const Tally *b,
 			more_right = tally_next(&bit, &right);
 	}
 	return tally_finish(tally, end);
+}
+
+static Tally *
+tally_merge(const Tally *a, const Tally *b,
+			bool (*combine)(int64 left, int64 right, int64 *result))
+{
+	TallyEntry misfit;
+	Tally *tally = tally_merge_if_fits(a, b, combine, &misfit);
+
+	if (tally == NULL)
+		tally_raise_overflow(misfit.choice, misfit.length);
+	return tally;
+}
+
+Tally *
+tally_subtract_if_fits(const Tally *a, const Tally *b, TallyEntry *misfit)
+{
+	return tally_merge_if_fits(a, b, pg_sub_s64_overflow, misfit);
 }
 
 Tally *

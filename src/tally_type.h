@@ -54,6 +54,10 @@ extern Tally *tally_add(const Tally *a, const Tally *b);
 extern Tally *tally_subtract(const Tally *a, const Tally *b);
 extern Tally *tally_negate(const Tally *a);
 
+/* The same; NULL, with the choice that does not fit, instead of raising. */
+extern Tally *tally_subtract_if_fits(const Tally *a, const Tally *b,
+									 TallyEntry *misfit);
+
 /* A count does not fit into bigint: 22003. */
 extern void tally_raise_overflow(const char *choice, int length);
 

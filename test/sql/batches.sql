@@ -81,6 +81,15 @@ SELECT * FROM pg_temp.accept($$'batches-keys', '{k1,k2,k3,k4}', votes => ARRAY['
 SELECT * FROM pg_temp.told('batches-keys');
 RESET poll_tally.max_keys;
 
+-- counts near the bounds of bigint: the poll is marked so once, not once an event
+SELECT create_counter('batches-near', publish_every => '1 day');
+BEGIN;
+SELECT outcome, count(*) FROM accept_events('batches-near', ARRAY(SELECT 'near-' || i FROM generate_series(1, 50) AS i),
+    votes => ARRAY(SELECT jsonb_build_object('x', 1000000000000000000 * (i % 2 * 2 - 1)) FROM generate_series(1, 50) AS i)) GROUP BY 1;
+SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE schemaname = 'poll_tally' AND relname = 'poll';
+COMMIT;
+SELECT * FROM pg_temp.told('batches-near');
+
 -- several polls: polls instead of poll, one lane each, positions in array order
 SELECT * FROM pg_temp.accept($$NULL, '{p1,p2,p3,p4,p5,p1,p6}', '{a,a,b,a,b,a,a}', '{pia,pia,pia,NULL,pip,pia,pia}',
     polls => '{batches,batches-latest,batches-latest,batches-every,batches,batches-every,nowhere}'$$);
@@ -232,7 +241,8 @@ SELECT events > 1000 AS many, outcomes, differences, effects_differ, counts_equa
 SELECT events > 1000 AS many, outcomes, differences, effects_differ, counts_equal, verified
   FROM pg_temp.twins($$counting => 'every', max_attempts => 3$$, 200, 0.5);
 
-SELECT poll, final FROM (VALUES ('batches'), ('batches-latest'), ('batches-every'), ('batches-limit'), ('batches-keys')) AS p (name), close_poll(p.name);
+SELECT poll, final FROM (VALUES ('batches'), ('batches-latest'), ('batches-every'), ('batches-limit'), ('batches-keys'),
+                         ('batches-near')) AS p (name), close_poll(p.name);
 SELECT outcome FROM pg_temp.accept($$'batches', '{b1,b2,y1}', '{a,a,a}', '{ann,bob,yve}'$$);
 
 \c :home
