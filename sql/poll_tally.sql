@@ -1389,7 +1389,8 @@ BEGIN ATOMIC
         ON l.pid IS NULL AND t.virtualtransaction = l.virtualtransaction
     LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.objsubid = 7 AND l.granted
-      AND l.classid::bigint > 0
+      -- Numbers from 64 on are no lanes: see src/lane_gate.c.
+      AND l.classid::bigint > 0 AND l.objid::bigint < 64
       -- A prepared transaction has no pid, and a database without a publisher none either.
       AND (l.pid IS NULL OR l.pid IS DISTINCT FROM (SELECT w.pid FROM poll_tally.publisher_counts() AS w))
       AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());

@@ -102,6 +102,9 @@ extern void lane_lock_deadline(int32 poll_id);
 /* Wait for whoever is changing the deadline; false when nobody is. */
 extern bool lane_await_deadline(int32 poll_id);
 
+/* Lock the poll's list of audiences until the transaction ends: it grows. */
+extern void lane_lock_audiences(int32 poll_id);
+
 /* Give back what lane_try_all took. */
 extern void lane_release_all(int32 poll_id, int max_lanes);
 

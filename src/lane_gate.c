@@ -1,6 +1,6 @@
 /*
  * lane_gate.c
- *		Two locks beside the lanes: the gate of batches, and deadlines that move.
+ *		Locks beside the lanes: the gate of batches, deadlines that move, audiences.
  *
  * They have tags of the lanes' class, with numbers that no lane has.
  */
@@ -11,8 +11,9 @@
 #include "lane.h"
 #include "store.h"
 
-/* Behind the numbers of lanes: the lock of a poll's deadline. */
+/* Behind the numbers of lanes: the locks of a poll's deadline and audiences. */
 #define LANE_DEADLINE LANE_MAX
+#define LANE_AUDIENCES (LANE_MAX + 1)
 
 void
 lane_lock_gate(bool exclusively)
@@ -58,4 +59,13 @@ lane_await_deadline(int32 poll_id)
 	}
 	(void) LockRelease(&tag, ShareLock, false);
 	return waited;
+}
+
+void
+lane_lock_audiences(int32 poll_id)
+{
+	LOCKTAG tag;
+
+	lane_locktag(&tag, poll_id, LANE_AUDIENCES);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }

@@ -12,20 +12,28 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 
+#include "lane.h"
 #include "poll_admin.h"
 #include "store.h"
 
 /* Audiences a poll. */
 #define OBSERVE_AUDIENCES 100
 
-/* Is the revision published, and how many other audiences are there? */
-static StoreStatement known = {
-	"SELECT coalesce((SELECT b.revision FROM poll_tally.publication b"
-	"  WHERE b.poll_id = $1), 0) >= $3 AND $3 > 0,"
-	" (SELECT count(*) FROM poll_tally.audience a WHERE a.poll_id = $1"
-	"  AND a.audience <> $2)",
+/* Is the revision published? */
+static StoreStatement published = {
+	"SELECT FROM poll_tally.publication b"
+	" WHERE b.poll_id = $1 AND b.revision >= $3 AND $3 > 0",
 	3,
 	{INT4OID, TEXTOID, INT8OID},
+	NULL};
+
+/* How many other audiences are there, and is this one among them? */
+static StoreStatement audiences = {
+	"SELECT count(*) FILTER (WHERE a.audience <> $2),"
+	" count(*) FILTER (WHERE a.audience = $2)"
+	" FROM poll_tally.audience a WHERE a.poll_id = $1",
+	2,
+	{INT4OID, TEXTOID},
 	NULL};
 
 static StoreStatement observe = {
@@ -38,19 +46,27 @@ static StoreStatement observe = {
 	{INT4OID, TEXTOID, INT8OID},
 	NULL};
 
-static void
-observe_check(Datum *values)
+static int64
+observe_count(Datum *values, int column)
 {
 	bool isnull;
 
-	(void) store_run(&known, values, NULL);
-	if (!DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0],
-									SPI_tuptable->tupdesc, 1, &isnull)))
+	(void) store_run_latest(&audiences, values, NULL);
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									   SPI_tuptable->tupdesc, column, &isnull));
+}
+
+static void
+observe_check(int32 poll_id, Datum *values)
+{
+	if (store_run(&published, values, NULL) == 0)
 		poll_admin_refuse("revision",
 						  "The poll has published no such revision.");
-	if (DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-									SPI_tuptable->tupdesc, 2, &isnull)) >=
-		OBSERVE_AUDIENCES)
+	if (observe_count(values, 2) > 0)
+		return;
+	/* One new audience at a time, so that there are not too many. */
+	lane_lock_audiences(poll_id);
+	if (observe_count(values, 1) >= OBSERVE_AUDIENCES)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("too many audiences of one poll"),
 						errdetail("At most %d are kept.", OBSERVE_AUDIENCES)));
@@ -81,7 +97,7 @@ observe_revision(PG_FUNCTION_ARGS)
 	values[1] = PG_GETARG_DATUM(1);
 	values[2] = PG_GETARG_DATUM(2);
 	store_begin_sql(&sql);
-	observe_check(values);
+	observe_check(poll.poll_id, values);
 	(void) store_run(&observe, values, NULL);
 	store_end_sql(&sql);
 	PG_RETURN_VOID();

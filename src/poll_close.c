@@ -49,9 +49,9 @@ poll_close_under_lanes(int32 poll_id)
  * restart, so that it is found by the lock on its own transaction id.
  */
 static StoreStatement lane_holders = {
-	"SELECT string_agg(coalesce('prepared transaction \"' || x.gid || '\"',"
-	"  'process ' || l.pid, 'a prepared transaction'), ', '"
-	"  ORDER BY x.gid, l.pid)"
+	"SELECT string_agg(h.holder, ', ' ORDER BY h.gid, h.pid) FROM (SELECT"
+	"  DISTINCT coalesce('prepared transaction \"' || x.gid || '\"',"
+	"   'process ' || l.pid, 'a prepared transaction') AS holder, x.gid, l.pid"
 	" FROM pg_locks l"
 	" LEFT JOIN (pg_prepared_xacts x JOIN pg_locks t"
 	"  ON t.locktype = 'transactionid' AND t.pid IS NULL"
@@ -60,10 +60,10 @@ static StoreStatement lane_holders = {
 	" WHERE l.locktype = 'advisory' AND l.granted"
 	"  AND l.database = (SELECT d.oid FROM pg_database d"
 	"                    WHERE d.datname = current_database())"
-	"  AND l.classid = $1 AND l.objsubid = $2"
-	"  AND l.pid IS DISTINCT FROM pg_backend_pid()",
-	2,
-	{OIDOID, INT2OID},
+	"  AND l.classid = $1 AND l.objsubid = $2 AND l.objid < $3"
+	"  AND l.pid IS DISTINCT FROM pg_backend_pid()) AS h",
+	3,
+	{OIDOID, INT2OID, OIDOID},
 	NULL};
 
 /* Who holds a lane of the poll, for an error's detail; NULL for nobody. */
@@ -71,7 +71,8 @@ static char *
 poll_close_holders(int32 poll_id)
 {
 	Datum values[] = {ObjectIdGetDatum((Oid) poll_id),
-					  Int16GetDatum(LANE_LOCK_CLASS)};
+					  Int16GetDatum(LANE_LOCK_CLASS),
+					  ObjectIdGetDatum(LANE_MAX)};
 	MemoryContext context = CurrentMemoryContext;
 	StoreSqlState sql;
 	char *holders;
