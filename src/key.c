@@ -132,13 +132,28 @@ key_count_exactly(int32 poll_id)
 	return keys;
 }
 
+/*
+ * A full poll is asked again and again: its keys are counted once for each bound,
+ * which goes up with every key.  After a rollback it may come there by others.
+ */
+static struct
+{
+	Oid table; /* of the extension that it is of; InvalidOid: not counted */
+	int32 poll_id;
+	int64 bound;
+	int64 keys;
+} key_counted;
+
+void
+key_forget(void)
+{
+	key_counted.table = InvalidOid;
+}
+
 bool
 key_may_add(const Poll *poll, LaneHold *hold, const Tally *effect)
 {
-	/* A full poll is asked again and again: its count is worth remembering. */
-	static int32 counted_poll = 0;
-	static int64 counted_at = 0;
-	static int64 counted_keys = 0;
+	Oid table = store_relation_oid("lane_count");
 	int64 unknown = key_count_unknown(hold, effect);
 	int64 bound;
 
@@ -147,12 +162,13 @@ key_may_add(const Poll *poll, LaneHold *hold, const Tally *effect)
 	bound = key_upper_bound(poll->poll_id);
 	if (bound + unknown <= settings_max_keys)
 		return true;
-	if (counted_poll != poll->poll_id || counted_at != bound ||
-		pending_keys(poll->poll_id) != 0)
+	if (key_counted.table != table || key_counted.poll_id != poll->poll_id ||
+		key_counted.bound != bound)
 	{
-		counted_keys = key_count_exactly(poll->poll_id);
-		counted_poll = poll->poll_id;
-		counted_at = bound;
+		key_counted.keys = key_count_exactly(poll->poll_id);
+		key_counted.table = table;
+		key_counted.poll_id = poll->poll_id;
+		key_counted.bound = bound;
 	}
-	return counted_keys + unknown <= settings_max_keys;
+	return key_counted.keys + unknown <= settings_max_keys;
 }

@@ -18,4 +18,7 @@
  */
 extern bool key_may_add(const Poll *poll, LaneHold *hold, const Tally *effect);
 
+/* Forget what was counted: keys of ours are gone, or out of our sight. */
+extern void key_forget(void);
+
 #endif /* POLL_TALLY_KEY_H */

@@ -10,6 +10,7 @@
 #include "utils/builtins.h"
 
 #include "fault.h"
+#include "key.h"
 #include "lane.h"
 #include "pending.h"
 #include "poll_tally.h"
@@ -50,6 +51,7 @@ poll_tally_at_xact_event(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			if (event == XACT_EVENT_PREPARE)
 				FAULT_POINT("prepared");
+			key_forget();
 			snapshot_at_end();
 			pending_at_end();
 			lane_at_end();
@@ -73,6 +75,7 @@ poll_tally_at_subxact_event(SubXactEvent event, SubTransactionId self,
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
+		key_forget();
 		pending_at_subabort(nest_level);
 		lane_at_subabort(nest_level);
 		snapshot_at_subabort(nest_level);
