@@ -32,6 +32,13 @@
 
 static const char *const type_functions[] = {GRANTS_FUNCTIONS_OF_TYPES, NULL};
 
+/*
+ * For tables, views and functions of the role's own that hold such values.  Not
+ * the types of rows: a column of one would keep an update from adding to it.
+ */
+static const char *const value_types[] = {"tally", "event_position", "outcome",
+										  NULL};
+
 static const char *const submitter_functions[] = {
 	"accept_event",   "accept_event_or_raise", "accept_events",
 	"accept_json",    "accept_rows",           "event_status",
@@ -132,6 +139,7 @@ grants_common(const char *role)
 {
 	grants_run(psprintf("GRANT USAGE ON SCHEMA " STORE_SCHEMA " TO %s", role));
 	grants_functions(type_functions, role);
+	grants_each(true, "USAGE", "TYPE", value_types, role);
 }
 
 /*
@@ -203,6 +211,7 @@ revoke_from(PG_FUNCTION_ARGS)
 		"REVOKE ALL ON ALL ROUTINES IN SCHEMA " STORE_SCHEMA " FROM %s", role));
 	grants_run(psprintf(
 		"REVOKE ALL ON ALL TABLES IN SCHEMA " STORE_SCHEMA " FROM %s", role));
+	grants_each(false, "ALL", "TYPE", value_types, role);
 	grants_run(psprintf("REVOKE ALL ON SCHEMA " STORE_SCHEMA " FROM %s", role));
 	return grants_end();
 }

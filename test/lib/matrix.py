@@ -133,7 +133,8 @@ INBOX_INSERT = "so"
 TABLES = ["audience", "choice", "epoch_salt", "lane", "lane_count", "ledger", "poll", "publication", "roll", "snapshot",
           "source"]
 SEQUENCES = ["poll_id_seq"]
-TYPES = ["tally", "event_position", "outcome", "ident", "receipt", "batch_receipt"]
+# Who may make columns and arguments of a type.
+TYPES = {"tally": EVERY_ROLE, "event_position": EVERY_ROLE, "outcome": EVERY_ROLE, "ident": "o", "receipt": "o", "batch_receipt": "o"}
 
 # Settings that nobody but a superuser may change in a session.
 SETTINGS = ["poll_tally.max_body", "poll_tally.max_payload", "poll_tally.max_batch", "poll_tally.max_keys",

@@ -122,8 +122,8 @@ class Attempts:
         return self.cursor.fetchone()[0]
 
     def others(self):
-        for name in matrix.TYPES:
-            self.add(name, "USAGE", "o", "CREATE TABLE {own}.other (c poll_tally.%s)" % name)
+        for name, who in matrix.TYPES.items():
+            self.add(name, "USAGE", who, "CREATE TABLE {own}.other (c poll_tally.%s)" % name)
             self.add(name, "ALTER", "o", "ALTER %s poll_tally.%s RENAME TO other"
                      % ("DOMAIN" if name == "ident" else "TYPE", name))
         for statement in ("CREATE TABLE poll_tally.other (i int)", "CREATE VIEW poll_tally.other AS SELECT 1",
@@ -193,7 +193,8 @@ SLIPS = [("v", "events", "GRANT SELECT ON poll_tally.events TO screen"),
          ("v", "accept_event", "GRANT EXECUTE ON FUNCTION poll_tally.accept_event TO PUBLIC"),
          ("-", "ledger", "GRANT INSERT ON poll_tally.ledger TO PUBLIC"),
          ("a", "close_poll", "REVOKE EXECUTE ON FUNCTION poll_tally.close_poll FROM organiser"),
-         ("u", "tally", "GRANT USAGE ON TYPE poll_tally.tally TO office"),
+         ("u", "ident", "GRANT USAGE ON DOMAIN poll_tally.ident TO office"),
+         ("s", "outcome", "REVOKE USAGE ON TYPE poll_tally.outcome FROM site"),
          ("v", "schema", "GRANT CREATE ON SCHEMA poll_tally TO screen")]
 
 

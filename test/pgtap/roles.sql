@@ -24,7 +24,8 @@ $$;
 CREATE TEMP VIEW acl AS
 SELECT 'schema' AS kind, nspname::text AS name, nspacl::text AS acl FROM pg_namespace WHERE nspname = 'poll_tally'
 UNION ALL SELECT 'relation', relname, relacl::text FROM pg_class WHERE relnamespace = 'poll_tally'::regnamespace
-UNION ALL SELECT 'function', proname, proacl::text FROM pg_proc WHERE pronamespace = 'poll_tally'::regnamespace;
+UNION ALL SELECT 'function', proname, proacl::text FROM pg_proc WHERE pronamespace = 'poll_tally'::regnamespace
+UNION ALL SELECT 'type', typname, typacl::text FROM pg_type WHERE typnamespace = 'poll_tally'::regnamespace;
 CREATE TEMP TABLE acl_before AS SELECT * FROM acl;
 
 SELECT lives_ok(format('SELECT poll_tally.grant_%s(%L)', r, format('%I', 't-' || r)), 'grant_' || r)
@@ -82,6 +83,20 @@ SELECT is(tried.state, CASE r WHEN 'submitter' THEN '00000' ELSE '42501' END, r 
 FROM unnest(ARRAY['nobody', 'submitter', 'viewer', 'auditor', 'admin']) AS r, LATERAL (SELECT state FROM pg_temp.raised(
     'INSERT INTO poll_tally.inbox (poll, event_id, choice, principal) VALUES (''p'', ''new'', ''a'', ''otto'')', 't-' || r))
     AS tried;
+
+-- What a role may read it can keep, in tables and views of its own.
+SELECT is(tried.state, '00000', r || ' keeps what it read: ' || s.statement)
+FROM (VALUES ('submitter', 'CREATE TEMP TABLE kept AS SELECT * FROM poll_tally.accept_event(''p'', ''e'', ''a'', ''anne'')'),
+             ('submitter', 'CREATE TEMP TABLE kept AS SELECT * FROM poll_tally.accept_events(''p'', ''{e}'', ''{a}'')'),
+             ('submitter', 'CREATE TEMP TABLE kept (outcome poll_tally.outcome)'),
+             ('viewer', 'CREATE TEMP TABLE kept AS SELECT * FROM poll_tally.snapshots'),
+             ('auditor', 'CREATE TEMP TABLE kept AS SELECT * FROM poll_tally.events'),
+             ('auditor', 'CREATE TEMP VIEW kept AS SELECT * FROM poll_tally.events'),
+             ('admin', 'CREATE TEMP TABLE kept AS SELECT * FROM poll_tally.retract_event(''p'', ''nothing'', ''r'')')) AS s (r, statement),
+     LATERAL (SELECT state FROM pg_temp.raised(s.statement, 't-' || r)) AS tried;
+SELECT is(tried.state, '42501', r || ' makes no column of ' || t)
+FROM unnest(ARRAY['submitter', 'viewer', 'auditor', 'admin']) AS r, unnest(ARRAY['ident', 'receipt', 'batch_receipt']) AS t,
+     LATERAL (SELECT state FROM pg_temp.raised('CREATE TEMP TABLE kept (c poll_tally.' || t || ')', 't-' || r)) AS tried;
 
 -- Tables are for nobody; lag is not for submitters and viewers.
 SELECT is_empty($$
