@@ -67,6 +67,9 @@ static List *lane_all = NIL;
 /* Moves on when rows that were loaded are no longer as they were. */
 static uint64 lane_generation = 1;
 
+/* Of the hold that was taken last. */
+static uint64 lane_serial = 0;
+
 List *
 lane_list_held(List *polls)
 {
@@ -104,6 +107,7 @@ lane_remember(int32 poll_id, int lane)
 	hold->poll_id = poll_id;
 	hold->lane = lane;
 	hold->nest_level = GetCurrentTransactionNestLevel();
+	hold->serial = ++lane_serial;
 	FAULT_POINT("lane-taken");
 	dlist_push_head(&lane_list, &hold->node);
 	slot = lane_map_insert(lane_map, poll_id, &found);

@@ -40,9 +40,10 @@ typedef struct LaneHold
 	int32 poll_id;
 	int lane;
 	int nest_level; /* of the subtransaction that took it */
+	uint64 serial;  /* no other hold of the session has it */
 	uint64 loaded;  /* the generation in which the fields below were read */
 	int64 seq;      /* of the lane's row: highest seq written */
-	int64 keys;     /* of the lane\'s row: choices that it made known */
+	int64 keys;     /* of the lane's row: choices that it made known */
 	Tally *counts;  /* of the lane's row, in the context of the holds */
 } LaneHold;
 

@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "choice.h"
+#include "lane.h"
 #include "lane_rows.h"
 #include "poll.h"
 #include "settings.h"
@@ -93,6 +94,7 @@ typedef struct PollMemory
 {
 	CountKey name; /* poll_id is not used */
 	Poll poll;
+	uint64 serial; /* of the hold of a lane under which it was read */
 	uint32 hash;
 	char status;
 } PollMemory;
@@ -152,9 +154,9 @@ poll_read(const text *name, Poll *poll)
 	return found;
 }
 
-/* Remember a poll under its name. */
+/* Remember a poll under its name, as it is under the hold of a lane. */
 static void
-poll_memorize(CountKey key, const Poll *poll)
+poll_memorize(CountKey key, const Poll *poll, const LaneHold *hold)
 {
 	PollMemory *memory;
 	bool found;
@@ -168,6 +170,23 @@ poll_memorize(CountKey key, const Poll *poll)
 		memory->name.choice = name;
 	}
 	memory->poll = *poll;
+	memory->serial = hold->serial;
+}
+
+/*
+ * What is remembered of a name, or NULL.  When the lane was given back, the poll
+ * could be closed meanwhile, also if a lane is held again.
+ */
+static const Poll *
+poll_recall(CountKey key)
+{
+	PollMemory *memory =
+		poll_memory != NULL ? poll_memory_lookup(poll_memory, key) : NULL;
+	LaneHold *hold = memory != NULL ? lane_held(memory->poll.poll_id) : NULL;
+
+	if (hold == NULL || hold->serial != memory->serial)
+		return NULL;
+	return &memory->poll;
 }
 
 bool
@@ -175,21 +194,19 @@ poll_find(const text *name, Poll *poll)
 {
 	CountKey key =
 		count_key(0, EVENT_TEXT_BYTES(name), EVENT_TEXT_LENGTH(name));
+	const Poll *known = poll_recall(key);
+	LaneHold *hold;
 
-	if (poll_memory != NULL)
+	if (known != NULL)
 	{
-		PollMemory *memory = poll_memory_lookup(poll_memory, key);
-
-		if (memory != NULL)
-		{
-			*poll = memory->poll;
-			return true;
-		}
+		*poll = *known;
+		return true;
 	}
 	if (!poll_read(name, poll))
 		return false;
-	if (poll_memory != NULL && lane_held(poll->poll_id) != NULL)
-		poll_memorize(key, poll);
+	hold = poll_memory != NULL ? lane_held(poll->poll_id) : NULL;
+	if (hold != NULL)
+		poll_memorize(key, poll, hold);
 	return true;
 }
 

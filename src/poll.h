@@ -65,8 +65,8 @@ extern bool poll_find(const text *name, Poll *poll);
 
 /*
  * From now on, remember polls of which a lane is held, in a context, instead of
- * reading them anew; NULL ends it.  closed_at and closes_at cannot change
- * meanwhile, and what else can is as good as it was a moment ago.
+ * reading them anew as long as it is; NULL ends it.  closed_at and closes_at
+ * cannot change meanwhile, and what else can is as good as it was a moment ago.
  */
 extern void poll_remember(MemoryContext context);
 

@@ -20,9 +20,10 @@
 /*
  * tallies: the sum of all effects is the running counts.
  * lanes: the seqs of each lane are 1, 2, 3 … up to the lane's own.
- * snapshots: each kept snapshot is the ledger up to its frontier.  Every entry is
- * placed at the first snapshot that includes it, and the effects are summed over
- * the snapshots, so that the ledger is read once however many are kept.
+ * snapshots: each kept snapshot is the ledger up to its frontier, and the final
+ * one all of it.  Every entry is placed at the first snapshot that includes it,
+ * and the effects are summed over the snapshots, so that the ledger is read once
+ * however many are kept.
  * principals: each principal's chain has every link once, attempts go up by one
  * with each event, and none has more than the rules allow.
  */
@@ -58,6 +59,7 @@ static StoreStatement verify = {
 	" FROM entry e JOIN bounds b ON b.lane = e.lane GROUP BY 1),"
 	" recounted AS ("
 	" SELECT s.revision, s.counts, s.total, s.included_position, s.frontier,"
+	"  s.final,"
 	"  coalesce(poll_tally.sum(t.effect) OVER (ORDER BY s.nth), '{}') AS recount,"
 	"  coalesce(sum(t.entries) OVER (ORDER BY s.nth), 0) AS entries"
 	" FROM snaps s LEFT JOIN steps t ON t.nth = s.nth),"
@@ -69,7 +71,8 @@ static StoreStatement verify = {
 	"   (r.counts IS NOT NULL AND r.total IS DISTINCT FROM"
 	"    poll_tally.total_if_fits(r.recount)) OR"
 	"   r.included_position <> (SELECT coalesce(sum(f), 0) FROM"
-	"    unnest(r.frontier) AS f) OR r.included_position <> r.entries), 'none')"
+	"    unnest(r.frontier) AS f) OR r.included_position <> r.entries OR"
+	"   (r.final AND r.entries <> (SELECT count(*) FROM entry))), 'none')"
 	" FROM recounted r),"
 	" chained AS ("
 	" SELECT e.link, row_number() OVER w AS nth_link, e.attempt,"

@@ -463,6 +463,13 @@ SELECT rebuild_tallies('damage-open');
 ROLLBACK TO damaged;
 SELECT counts, final FROM snapshot('damage-open');
 ROLLBACK;
+-- what was counted after the final snapshot, by whoever opened the poll again
+BEGIN;
+UPDATE poll SET closed_at = NULL WHERE poll = 'damage-open';
+SELECT outcome FROM accept_event('damage-open', 'damage-late', 'k');
+UPDATE poll SET closed_at = clock_timestamp() WHERE poll = 'damage-open';
+SELECT check_name, expected, actual FROM verify_poll('damage-open') WHERE NOT ok;
+ROLLBACK;
 -- unknown polls, and levels above READ COMMITTED
 SELECT c.call, r.state, r.message FROM (VALUES ($$verify_poll('nowhere')$$), ('verify_poll(NULL)'), ($$rebuild_tallies('nowhere')$$), ('rebuild_tallies(NULL)')) AS c(call),
      LATERAL pg_temp.raised('SELECT poll_tally.' || c.call) AS r;
