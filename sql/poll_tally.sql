@@ -1192,10 +1192,10 @@ BEGIN ATOMIC
         FROM poll_tally.poll AS p
         CROSS JOIN LATERAL generate_series(0, p.max_lanes - 1) AS n (lane)
         CROSS JOIN LATERAL (
-            SELECT greatest(coalesce(events_after.frontier[n.lane + 1], 0), 0)
+            SELECT least(greatest(coalesce(events_after.frontier[n.lane + 1], 0), 0), 281474976710655)
         ) AS f (seq)
         JOIN poll_tally.ledger AS e ON e.poll_id = p.poll_id
-            AND e."position" > poll_tally.make_position(n.lane, least(f.seq, 281474976710655))
+            AND e."position" > poll_tally.make_position(n.lane, f.seq)
             AND e."position" <= poll_tally.make_position(n.lane,
                     least(f.seq + greatest(events_after.max_events, 0), 281474976710655))
         WHERE p.poll = events_after.poll

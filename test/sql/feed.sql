@@ -87,6 +87,14 @@ SELECT event_id, position FROM events_after('feed-lanes', '{2,NULL}', 2);
 SELECT count(*) FROM events_after('feed-lanes', '{3,2,1}');
 SELECT count(*) FROM events_after('feed-lanes', '{300,200,100,50}');
 SELECT count(*) FROM events_after('feed-lanes', '{}');
+-- a frontier beyond every seq that there can be, whatever the plan
+SET enable_indexscan = off;
+SELECT count(*) FROM events_after('feed-lanes', '{9223372036854775807,281474976710655,-9223372036854775808}');
+SET enable_bitmapscan = off;
+SELECT count(*) FROM events_after('feed-lanes', '{9223372036854775807,281474976710655,-9223372036854775808}');
+RESET enable_indexscan;
+RESET enable_bitmapscan;
+SELECT count(*) FROM events_after('feed-lanes', '{9223372036854775807,281474976710655,-9223372036854775808}');
 SELECT count(*) FROM events_after('nowhere');
 SELECT count(*) FROM events_after(NULL);
 -- of every size of step, a walk along the frontiers sees each entry once and each lane in order
