@@ -348,8 +348,7 @@ ledger_form(TupleTableSlot *slot, const LedgerEntry *entry, const Event *event)
 					   PointerGetDatum(entry->principal));
 		store_slot_set(slot, LEDGER_LINK, Int32GetDatum(entry->link));
 		if (entry->attempt != entry->link)
-			store_slot_set(slot, LEDGER_ATTEMPT,
-						   Int32GetDatum(entry->attempt));
+			store_slot_set(slot, LEDGER_ATTEMPT, Int32GetDatum(entry->attempt));
 	}
 	if (entry->granted != 0)
 		store_slot_set(slot, LEDGER_GRANTED, Int32GetDatum(entry->granted));
