@@ -80,6 +80,20 @@ poll_admin_require(const text *name, Poll *poll)
 }
 
 void
+poll_admin_require_lanes(const text *name, Poll *poll)
+{
+	int32 held = 0;
+
+	poll_admin_require(name, poll);
+	while (poll->poll_id != held)
+	{
+		held = poll->poll_id;
+		lane_acquire_all(held, poll->max_lanes);
+		poll_admin_require(name, poll);
+	}
+}
+
+void
 poll_admin_require_open(const text *name, const Poll *poll)
 {
 	if (poll->closed)
@@ -134,6 +148,26 @@ static StoreStatement touch_poll = {
 	NULL};
 
 /*
+ * The poll of the name, its row locked by the statement; as above, it can have
+ * been replaced while we waited.  Between store_begin_sql and store_end_sql.
+ */
+static void
+poll_admin_lock(StoreStatement *lock, const text *name, Poll *poll)
+{
+	int32 locked = 0;
+
+	poll_admin_require(name, poll);
+	while (poll->poll_id != locked)
+	{
+		Datum values[] = {Int32GetDatum(poll->poll_id)};
+
+		locked = poll->poll_id;
+		(void) store_run(lock, values, NULL);
+		poll_admin_require(name, poll);
+	}
+}
+
+/*
  * add_choice(poll text, choice text, label text) RETURNS void
  *
  * Raises P0002 without such a poll, 55000 when it is closed or its deadline has
@@ -154,11 +188,10 @@ add_choice(PG_FUNCTION_ARGS)
 	poll_admin_require(name, &poll);
 	poll_admin_require_ident("choice", "choice", choice);
 	store_begin_sql(&sql);
-	values[0] = Int32GetDatum(poll.poll_id);
 	/* One at a time, so that numbers stay apart, and not while it closes. */
-	(void) store_run(&touch_poll, values, NULL);
-	poll_admin_require(name, &poll);
+	poll_admin_lock(&touch_poll, name, &poll);
 	poll_admin_require_open(name, &poll);
+	values[0] = Int32GetDatum(poll.poll_id);
 	values[1] = PointerGetDatum(choice);
 	values[2] = PG_GETARG_DATUM(2);
 	values[3] = Int64GetDatum(POLL_NARROW_BYTES);
@@ -200,6 +233,14 @@ set_eligible_check(ArrayType *principals)
 								 nulls[i] ? NULL : DatumGetTextPP(elements[i]));
 }
 
+static void
+set_eligible_require_roll(const Poll *poll)
+{
+	if (!poll->restricted)
+		poll_admin_refuse("poll",
+						  "The poll is not restricted: it has no roll.");
+}
+
 /*
  * set_eligible(poll text, principals text[], eligible boolean) RETURNS bigint
  *
@@ -220,20 +261,18 @@ set_eligible(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("set_eligible()");
 	poll_admin_require(name, &poll);
-	if (!poll.restricted)
-		poll_admin_refuse("poll",
-						  "The poll is not restricted: it has no roll.");
+	set_eligible_require_roll(&poll);
 	if (PG_ARGISNULL(1))
 		poll_admin_refuse("principals", "It must not be NULL.");
 	if (PG_ARGISNULL(2))
 		poll_admin_refuse("eligible", "It must not be NULL.");
 	set_eligible_check(PG_GETARG_ARRAYTYPE_P(1));
 	store_begin_sql(&sql);
-	values[0] = Int32GetDatum(poll.poll_id);
 	/* Not while it is closed or dropped. */
-	(void) store_run(&lock_poll, values, NULL);
-	poll_admin_require(name, &poll);
+	poll_admin_lock(&lock_poll, name, &poll);
 	poll_admin_require_open(name, &poll);
+	set_eligible_require_roll(&poll);
+	values[0] = Int32GetDatum(poll.poll_id);
 	values[1] = PG_GETARG_DATUM(1);
 	changed = store_run(eligible ? &enroll : &strike_off, values, NULL);
 	store_end_sql(&sql);
@@ -337,20 +376,21 @@ alter_poll(PG_FUNCTION_ARGS)
 	poll_admin_require(name, &poll);
 	if (!PG_ARGISNULL(ALTER_CLOSES_AT))
 	{
-		lane_acquire_all(poll.poll_id, poll.max_lanes);
+		poll_admin_require_lanes(name, &poll);
 		lane_lock_deadline(poll.poll_id);
+		/* An open poll stays as long as its lanes are held. */
+		poll_admin_require_open(name, &poll);
 	}
 	store_begin_sql(&sql);
+	poll_admin_lock(&lock_poll, name, &poll);
+	poll_admin_require_open(name, &poll);
+	alter_poll_check(fcinfo, &poll);
 	for (int i = 0; i < ALTER_ARGUMENTS; i++)
 	{
 		values[i] = PG_GETARG_DATUM(i);
 		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
 	}
 	values[ALTER_POLL] = Int32GetDatum(poll.poll_id);
-	(void) store_run(&lock_poll, values, NULL);
-	poll_admin_require(name, &poll);
-	poll_admin_require_open(name, &poll);
-	alter_poll_check(fcinfo, &poll);
 	(void) store_run(&update_poll, values, nulls);
 	store_end_sql(&sql);
 	PG_RETURN_VOID();
@@ -407,15 +447,12 @@ drop_poll(PG_FUNCTION_ARGS)
 {
 	text *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
 	StoreSqlState sql;
-	Datum values[1];
 	Poll poll;
 
 	PreventCommandIfReadOnly("drop_poll()");
 	poll_admin_require(name, &poll);
 	store_begin_sql(&sql);
-	values[0] = Int32GetDatum(poll.poll_id);
-	(void) store_run(&lock_poll, values, NULL);
-	poll_admin_require(name, &poll);
+	poll_admin_lock(&lock_poll, name, &poll);
 	if (!poll.closed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

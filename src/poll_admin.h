@@ -26,6 +26,12 @@ extern void poll_admin_require_ident(const char *argument, const char *noun,
 /* The poll that an argument names; raises P0002 when there is none or NULL. */
 extern void poll_admin_require(const text *name, Poll *poll);
 
+/*
+ * The same, with all of its lanes held.  Whoever held one may have closed and
+ * dropped the poll, and made another of its name: then that one is meant.
+ */
+extern void poll_admin_require_lanes(const text *name, Poll *poll);
+
 /* Raise 25001 above READ COMMITTED, on behalf of the named function. */
 extern void poll_admin_require_read_committed(const char *function);
 

@@ -100,18 +100,19 @@ poll_close_wait_failed(void *holders)
 
 /* Take all lanes of the poll, once those who hold them are done. */
 static void
-poll_close_await_lanes(const Poll *poll)
+poll_close_await_lanes(const text *name, Poll *poll)
 {
 	ErrorContextCallback callback;
 
-	if (PLANT(CLOSE_WITHOUT_WAITING) ||
-		lane_try_all(poll->poll_id, poll->max_lanes))
+	if (PLANT(CLOSE_WITHOUT_WAITING))
 		return;
 	callback.callback = poll_close_wait_failed;
-	callback.arg = poll_close_holders(poll->poll_id);
+	callback.arg = lane_try_all(poll->poll_id, poll->max_lanes)
+					   ? NULL
+					   : poll_close_holders(poll->poll_id);
 	callback.previous = error_context_stack;
 	error_context_stack = &callback;
-	lane_acquire_all(poll->poll_id, poll->max_lanes);
+	poll_admin_require_lanes(name, poll);
 	error_context_stack = callback.previous;
 }
 
@@ -138,8 +139,7 @@ close_poll(PG_FUNCTION_ARGS)
 	{
 		PreventCommandIfReadOnly("close_poll()");
 		pending_flush();
-		poll_close_await_lanes(&poll);
-		poll_admin_require(name, &poll);
+		poll_close_await_lanes(name, &poll);
 	}
 	store_begin_sql(&sql);
 	if (!poll.closed)

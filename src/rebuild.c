@@ -162,8 +162,7 @@ rebuild_tallies(PG_FUNCTION_ARGS)
 	poll_admin_require_read_committed("rebuild_tallies()");
 	poll_admin_require(name, &poll);
 	pending_flush();
-	lane_acquire_all(poll.poll_id, poll.max_lanes);
-	poll_admin_require(name, &poll);
+	poll_admin_require_lanes(name, &poll);
 	store_begin_sql(&sql);
 	wrong = rebuild_under_lanes(name, &poll);
 	store_end_sql(&sql);
