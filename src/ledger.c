@@ -151,8 +151,6 @@ ledger_is_known(const text *event_id)
 	StoreKey key;
 	bool known;
 
-	if (ledger_stage_find_id(event_id, &store))
-		return true;
 	store_key_init(&key);
 	store_key_text(&key, event_id);
 	ledger_open(&store, "ledger_event_id_key");

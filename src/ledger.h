@@ -38,7 +38,11 @@ typedef struct LedgerEntry
 /* The entry with an id, of an event or a retraction; awaits an owner in flight. */
 extern bool ledger_find(const text *event_id, LedgerEntry *entry);
 
-/* Does an entry with the id exist, committed, ours or in flight?  Never waits. */
+/*
+ * Is an entry with the id in the table, committed, ours or in flight?  Never
+ * waits.  Whoever asks has looked for it with ledger_find, which knows what a
+ * batch has staged.
+ */
 extern bool ledger_is_known(const text *event_id);
 
 /* The entry with an id as the active snapshot sees it. */

@@ -62,10 +62,10 @@ static StoreStatement closing_polls = {
 	{0},
 	NULL};
 
-/* The shortest interval of the open polls, in ms. */
+/* The shortest interval of the open polls, in ms; a long one without any. */
 static StoreStatement shortest_interval = {
-	"SELECT ceil(extract(epoch FROM min(publish_every)) * 1000)::bigint"
-	" FROM poll_tally.poll WHERE closed_at IS NULL",
+	"SELECT coalesce(ceil(extract(epoch FROM min(publish_every)) * 1000)::bigint,"
+	"  2147483647) FROM poll_tally.poll WHERE closed_at IS NULL",
 	0,
 	{0},
 	NULL};
@@ -151,8 +151,6 @@ static long
 publisher_wait_for_others(long pause_ms)
 {
 	(void) store_run(&shortest_interval, NULL, NULL);
-	if (publisher_is_null(0, 1))
-		return pause_ms;
 	return (long) Min(pause_ms, DatumGetInt64(publisher_value(0, 1)));
 }
 

@@ -263,8 +263,6 @@ extern void store_end_sql(StoreSqlState *state);
  */
 extern uint64 store_run(StoreStatement *statement, Datum *values,
 						const char *nulls);
-extern uint64 store_run_read_only(StoreStatement *statement, Datum *values,
-								  const char *nulls);
 
 /* The same for a write statement that sees what is committed by now, also above
  * READ COMMITTED. */

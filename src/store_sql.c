@@ -69,11 +69,11 @@ store_prepare(StoreStatement *statement)
 /* A snapshot of InvalidSnapshot is the one that is usual. */
 static uint64
 store_execute(StoreStatement *statement, Datum *values, const char *nulls,
-			  Snapshot snapshot, bool read_only)
+			  Snapshot snapshot)
 {
 	int result =
 		SPI_execute_snapshot(store_prepare(statement), values, nulls, snapshot,
-							 InvalidSnapshot, read_only, true, 0);
+							 InvalidSnapshot, false, true, 0);
 
 	if (result < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
@@ -84,17 +84,11 @@ store_execute(StoreStatement *statement, Datum *values, const char *nulls,
 uint64
 store_run(StoreStatement *statement, Datum *values, const char *nulls)
 {
-	return store_execute(statement, values, nulls, InvalidSnapshot, false);
-}
-
-uint64
-store_run_read_only(StoreStatement *statement, Datum *values, const char *nulls)
-{
-	return store_execute(statement, values, nulls, InvalidSnapshot, true);
+	return store_execute(statement, values, nulls, InvalidSnapshot);
 }
 
 uint64
 store_run_latest(StoreStatement *statement, Datum *values, const char *nulls)
 {
-	return store_execute(statement, values, nulls, GetLatestSnapshot(), false);
+	return store_execute(statement, values, nulls, GetLatestSnapshot());
 }

@@ -101,8 +101,8 @@ worker_is_listed(const char *database, bool *named)
 	ListCell *cell;
 
 	*named = false;
-	if (!SplitIdentifierString(copy, ',', &names))
-		names = NIL;
+	/* The setting's check has split it before. */
+	(void) SplitIdentifierString(copy, ',', &names);
 	foreach (cell, names)
 	{
 		*named = *named || strcmp(lfirst(cell), database) == 0;

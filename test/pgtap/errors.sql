@@ -134,6 +134,11 @@ SELECT throws_ok('SELECT ' || statement, state::char(5), NULL, state || ' ' || s
 SELECT throws_ok('SET LOCAL poll_tally.max_batch = 1; SELECT poll_tally.accept_events(''open'', ''{x,y}'', ''{a,b}'', ''{p,q}'')',
     '54000', NULL, '54000 a batch of more than max_batch');
 
+SELECT lives_ok('SELECT poll_tally.observe_revision(''shut'', ''screen-'' || i, 1) FROM generate_series(1, 100) AS i', 'a hundred audiences');
+SELECT throws_ok('SELECT poll_tally.observe_revision(''shut'', ''one-more'', 1)', '54000', NULL, '54000 one more audience');
+SELECT lives_ok('SELECT poll_tally.observe_revision(''shut'', ''screen-100'', 1)', 'those that are known go on');
+SELECT is(count(*), 100::bigint, 'and are a hundred') FROM poll_tally.audience;
+
 -- The ledger is append-only, for a superuser and as a replica too.
 SELECT throws_ok(prefix || statement, '55000', NULL, '55000 ' || prefix || statement)
 FROM unnest(ARRAY['', 'SET LOCAL session_replication_role = replica; ']) AS prefix,

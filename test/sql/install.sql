@@ -91,6 +91,11 @@ COMMIT;
 SELECT count FROM poll_tally.results WHERE poll = 'install';
 SELECT bool_and(ok) AS ok FROM poll_tally.verify_poll('install');
 
+-- the databases that the worker serves are a list of names
+ALTER SYSTEM SET poll_tally.databases = 'one,,two';
+ALTER SYSTEM SET poll_tally.databases = '"one';
+SHOW poll_tally.databases;
+
 \c :home
 DROP DATABASE regress_poll_tally_install;
 DROP ROLE regress_pt_stranger, regress_pt_super;

@@ -70,7 +70,7 @@ SELECT *, pg_temp.verified('read-own') FROM pg_temp.told('read-own');
 BEGIN;
 SELECT outcome FROM accept_event('read-own', 'own-4', 'a', 'u4');
 SELECT bool_and(v.ok) AS ok, (SELECT count FROM results WHERE poll = 'read-own' AND choice = 'a') AS a,
-       (SELECT accepted_position FROM polls WHERE poll = 'read-own') AS accepted
+       (SELECT share FROM results_of('read-own', '{a}')), (SELECT accepted_position FROM polls WHERE poll = 'read-own') AS accepted
   FROM verify_poll('read-own') AS v;
 ROLLBACK;
 -- and for a cursor: it sees what came before it was opened

@@ -192,8 +192,21 @@ SELECT t -> 'p' AS p, t -> 'n' AS n, t -> 'x' AS x, t -> 'k7' AS k7, (SELECT cou
   FROM (SELECT sum(t) AS t FROM shared) AS s;
 SELECT sum(t) FROM shared WHERE t -> 'x' = 2;
 SELECT sum(t) FROM shared WHERE t -> 'x' <> 0;
-RESET max_parallel_workers_per_gather;
 DROP TABLE shared;
+-- the same by partitions, some of which have nothing to add
+CREATE TABLE parts (part int, t tally) PARTITION BY LIST (part);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2);
+CREATE TABLE parts_3 PARTITION OF parts FOR VALUES IN (3);
+CREATE TABLE parts_4 PARTITION OF parts FOR VALUES IN (4);
+INSERT INTO parts SELECT 1 + i % 4, CASE WHEN i % 4 = 2 THEN '{"a": 1}'::tally END FROM generate_series(1, 4000) AS i;
+ANALYZE parts;
+SET max_parallel_workers_per_gather = 0; SET enable_partitionwise_aggregate = on;
+EXPLAIN (COSTS OFF) SELECT sum(t) FROM parts WHERE part < 3;
+SELECT sum(t) FROM parts WHERE part < 3;
+SELECT sum(t) FROM parts WHERE part > 1;
+RESET max_parallel_workers_per_gather; RESET enable_partitionwise_aggregate;
+DROP TABLE parts;
 
 -- large ones: toasted, found and compared as small ones are
 CREATE TEMP TABLE large AS

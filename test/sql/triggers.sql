@@ -170,6 +170,7 @@ SELECT m.* FROM (VALUES
     ($$'poll=''trig''', 'event_id=id', 'choice=option', 'source_partition=part'$$),
     ($$'poll=''trig''', 'event_id=id', 'choice=option', 'source_offset=off'$$),
     ($$'poll', 'event_id=id'$$), ($$'pol=''trig'''$$), ($$'=id'$$), ($$''$$), ($$'id=id'$$),
+    ($$'poll=''trig''', 'event_id=id', 'choice=option', 'payload=''1'''$$),
     ($$'event_id=id', 'event_id=option'$$), ($$'poll=''trig''', 'poll=''trig'''$$),
     ($$'poll=''trig'$$), ($$'poll='''$$), ($$'poll=''tr''ig'''$$), ($$'poll=''trig'' '$$), ($$'poll='''''''$$)) AS t (arguments),
   pg_temp.misfire('AFTER INSERT ON wrong REFERENCING NEW TABLE AS n FOR EACH STATEMENT', t.arguments) AS m;
