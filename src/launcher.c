@@ -125,11 +125,9 @@ launcher_reap(Served *served)
 	served->handle = NULL;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	slot = shared_find_slot(served->database);
-	if (slot != NULL)
-	{
-		slot->publisher.pid = 0;
+	/* One that found its place taken leaves it to whoever has it. */
+	if (slot != NULL && slot->publisher.pid == 0)
 		slot->publisher.state = WORKER_NONE;
-	}
 	LWLockRelease(shared->lock);
 }
 

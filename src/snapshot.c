@@ -292,8 +292,6 @@ snapshot_insert(Datum poll_ids, bool final, bool always)
 	Datum published[2];
 
 	FAULT_POINT("publish-inserted");
-	if (count == 0)
-		return 0;
 	snapshot_log(count, final);
 	stats_count_many(STATS_PUBLICATIONS, count);
 	published[0] = snapshot_returned_polls(count);

@@ -187,14 +187,13 @@ bool
 store_plan_open(StoreWriter *writer)
 {
 	StorePlan *plan = store_plan_find(RelationGetRelid(writer->table));
+	bool known = plan != NULL && plan->valid;
 
 	writer->plan = NULL;
-	if (plan == NULL)
+	if (plan == NULL || (!known && !store_plan_keep(plan, writer->table)))
 		return false;
-	if (plan->valid)
+	if (known)
 		store_plan_open_indexes(plan);
-	else if (!store_plan_keep(plan, writer->table))
-		return false;
 	plan->busy = true;
 	plan->nest_level = GetCurrentTransactionNestLevel();
 	plan->result->ri_RelationDesc = writer->table;

@@ -90,6 +90,28 @@ SELECT outcome FROM accept_event('own-rows', 'o3', votes => '{"x": 9223372036854
 SELECT r.* FROM pg_temp.raised($$SELECT poll_tally.accept_event('own-rows', 'o4', votes => '{"x": 2}')$$) AS r;
 SELECT outcome FROM accept_event('own-rows', 'o5', votes => '{"x": 1}');
 SELECT t.* FROM pg_temp.told('own-rows') AS t;
+-- the two rows are of one key
+SET poll_tally.max_keys = 2;
+SELECT outcome FROM accept_event('own-rows', 'o6', 'y');
+SELECT outcome FROM accept_event('own-rows', 'o7', 'z');
+RESET poll_tally.max_keys;
+
+-- more counts than are kept in memory: a batch writes some of them in its midst, and a savepoint takes them back
+SELECT create_counter('many', publish_every => '1 day');
+CREATE TEMP TABLE many AS
+  SELECT 'many-' || e AS id, jsonb_object_agg('key-' || e || '-' || i, 1) AS votes
+    FROM generate_series(1, 101) AS e, generate_series(1, 1000) AS i GROUP BY e;
+BEGIN;
+SELECT outcome FROM accept_event('many', 'many-0', votes => '{"key-1-1": 1, "key-0": 1}');
+SAVEPOINT before;
+SELECT b.outcome, count(*) FROM accept_events('many', (SELECT array_agg(id) FROM many), votes => (SELECT array_agg(votes) FROM many)) AS b GROUP BY 1;
+SELECT choice, count FROM results_of('many', '{key-0,key-1-1,key-101-1000}');
+SELECT total FROM totals WHERE poll = 'many';
+ROLLBACK TO before;
+SELECT outcome FROM accept_event('many', 'many-1', votes => '{"key-1-1": 1}');
+COMMIT;
+SELECT choice, count FROM results WHERE poll = 'many';
+SELECT bool_and(ok) AS verified FROM verify_poll('many');
 
 -- one lane: nothing to be taken beside it
 SELECT create_poll('one', '{a}', counting => 'every', max_weight => 9223372036854775807, max_lanes => 1, publish_every => '1 day');

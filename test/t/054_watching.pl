@@ -236,6 +236,11 @@ is(scalar(grep { !/^poll_tally: event=\w+( \w+=\S+)+$/ } @lines), 0, 'each of ke
 is(scalar(grep { /\brevision=$revision\b/ && /\bposition=$position\b/ && /final=false/ } @lines), 2, 'with revision and position');
 is(scalar(grep { /\brevision=@{[ $revision + 1 ]}\b/ && /final=true/ } @lines), 3, 'and of the close');
 is(scalar(log_lines($node, qr/event=.*accept/, $offset)), 0, 'accepted events are not logged');
+$offset = log_end($node);
+$node->safe_psql('postgres', q{BEGIN; SAVEPOINT a; SELECT poll_tally.publish('hourly', true); ROLLBACK TO a; RELEASE a;
+SAVEPOINT b; SELECT poll_tally.publish('hourly', true); RELEASE b; SAVEPOINT c; ROLLBACK TO c; RELEASE c; COMMIT});
+@events = map { /event=(\w+) .*\brevision=(\d+)/ ? "$1 $2" : () } log_lines($node, qr/event=/, $offset);
+is("@events", 'publication_attempted 2 publication_attempted 2 snapshot_committed 2', 'what a savepoint took back is not committed');
 
 # --- who may see it -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-# More databases than the worker has places for. It says so once; a database beyond them takes votes, counts no statistics
+# The places of databases. There are more databases than places: the worker says so once; a database beyond them takes votes, counts no statistics
 # and is published by hand; and once there is room, it is served. Most of the databases are rows of pg_database alone,
 # without files: whoever looks into one fails, as with one that is dropped at that moment.
 use strict;
@@ -44,5 +44,24 @@ vote($node, 'beyond', 'late');
 published_ok($node, 'beyond', 'late', 'and goes on');
 query_is($node, 'beyond', q{SELECT value > 0 FROM poll_tally.stats WHERE name = 'accepted'}, 't', 'it has its statistics');
 history_ok($node, 'beyond', 'late', 'one history');
+
+# --- a place that is taken --------------------------------------------------------------------------------------------
+
+# The publisher does not notice that its launcher ends, and that the next one starts others: they find its place taken, and
+# leave it alone.
+published_ok($node, 'postgres', 'served', 'before the launcher ends');
+my ($old, $launcher) = (publisher_of($node, 'postgres'), launcher_of($node));
+kill('STOP', $old) == 1 || die "cannot stop $old";
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($launcher)");
+ok(wait_until(sub { launcher_of($node) !~ /^(0|$launcher)$/ }), 'another launcher comes');
+my %starts;
+ok(wait_until(sub { $starts{ worker_value($node, 'started_at', 'publisher', 'postgres') }++; return keys %starts > 3 }), 'it tries again and again');
+is(worker_value($node, 'pid', 'publisher', 'postgres'), $old, 'the place is still that of the first one');
+vote($node, 'postgres', 'served');
+query_is($node, 'postgres', q{SELECT gap FROM poll_tally.lag WHERE poll = 'served'}, 1, 'in which nobody else publishes');
+kill('CONT', $old) == 1 || die "cannot go on with $old";
+ok(wait_until(sub { publisher_of($node, 'postgres') !~ /^(0|$old)$/ }), 'once it goes on, it ends, and another takes its place');
+published_ok($node, 'postgres', 'served', 'another publisher');
+is(worker_value($node, 'pid', 'publisher', 'postgres'), publisher_of($node, 'postgres'), 'which is where it says to be');
 $node->stop;
 done_testing();
