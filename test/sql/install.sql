@@ -91,6 +91,12 @@ COMMIT;
 SELECT count FROM poll_tally.results WHERE poll = 'install';
 SELECT bool_and(ok) AS ok FROM poll_tally.verify_poll('install');
 
+-- the library without the extension
+DROP EXTENSION poll_tally;
+CREATE FUNCTION public.advance(text, integer, bigint) RETURNS bigint LANGUAGE c AS '$libdir/poll_tally', 'advance_source';
+SELECT public.advance('source', 0, 1);
+DROP FUNCTION public.advance;
+
 -- the databases that the worker serves are a list of names
 ALTER SYSTEM SET poll_tally.databases = 'one,,two';
 ALTER SYSTEM SET poll_tally.databases = '"one';

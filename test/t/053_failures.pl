@@ -318,6 +318,22 @@ ok($node->poll_query_until('postgres', q{SELECT bool_and(final) FROM poll_tally.
 	'once the voter ends they are closed');
 query_is($node, 'postgres', q{SELECT count(*) FROM poll_tally.snapshots WHERE poll LIKE 'held-%' AND final AND total = 1
     AND included_position = 1}, $held, 'and the votes that were judged in time count');
+
+# --- a poll that somebody changes -----------------------------------------------------------------------------------
+
+# Its lanes are free, and its row is not: the worker gives the lanes back, and closes it once the change is there.
+my $attempts = q{SELECT publish_attempts FROM poll_tally.stalled('0') WHERE poll = 'changed'};
+make_poll($node, 'postgres', 'changed', "closes_at => now() + interval '1 second', max_lanes => 4");
+$holder->query_safe(q{BEGIN; SELECT poll_tally.alter_poll('changed', title => 'Another')});
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM poll_tally.stalled('0') WHERE poll = 'changed'}), 'its deadline has passed');
+my $tried = $node->safe_psql('postgres', $attempts);
+ok(wait_until(sub { $node->safe_psql('postgres', $attempts) >= $tried + 3 }, 30), 'the worker tries to close it');
+query_is($node, 'postgres', q{SELECT final FROM poll_tally.lag WHERE poll = 'changed'}, 'f', 'which it cannot yet');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_locks AS l JOIN poll_tally.poll AS p ON p.poll_id = l.classid::bigint
+    WHERE p.poll = 'changed' AND l.locktype = 'advisory' AND l.objsubid = 7}), 'it holds none of its lanes');
+$holder->query_safe('COMMIT');
+ok($node->poll_query_until('postgres', q{SELECT final FROM poll_tally.lag WHERE poll = 'changed'}), 'then it does');
+query_is($node, 'postgres', q{SELECT title FROM poll_tally.polls WHERE poll = 'changed'}, 'Another', 'with the change');
 $holder->quit;
 
 slowest_ok('failures');
