@@ -29,6 +29,7 @@ CHOICES = ("red", "green", "blue")
 WINDOW = 600                    # events that are drawn from at a time
 PRINCIPALS = 4000
 LIMIT = 40                      # max_count of the limited poll
+LEAST_A_SECOND = 300            # batches, so that every outcome comes
 RULES = {                       # number of the poll -> arguments of create_poll
     0: "counting => 'once', max_lanes => 1", 1: "counting => 'latest', max_lanes => 1", 2: "counting => 'every', max_lanes => 1",
     3: "counting => 'every', max_count => %d" % LIMIT, 4: "counting => 'latest'", 5: "counting => 'once', max_attempts => 1",
@@ -71,12 +72,12 @@ class Window:
 
 
 class Client(threading.Thread):
-    def __init__(self, dsn, window, rng, until):
+    def __init__(self, dsn, window, rng, goes_on):
         super().__init__()
         self.connection = psycopg2.connect(dsn)
         self.connection.autocommit = True       # BEGIN and COMMIT are sent by hand
         self.cursor = self.connection.cursor()
-        self.window, self.rng, self.until = window, rng, until
+        self.window, self.rng, self.goes_on = window, rng, goes_on
         self.busy = False
         self.doubt = []                         # events whose COMMIT was cancelled, perhaps too late
         self.answers, self.figures, self.wrong = [], collections.Counter(), []
@@ -173,15 +174,27 @@ class Client(threading.Thread):
 
     def run(self):
         try:
-            while time.monotonic() < self.until:
+            while self.goes_on():
                 self.transaction()
         except Exception as error:
             self.wrong.append("client died: %r" % error)
 
 
-def cancel_some(clients, rng, until):
+def going(clients, seconds, least):
+    """The storm lasts so many seconds, on a slow machine longer: until so many batches are committed. Ten times as long
+    is a machine that stands still."""
+    begun = time.monotonic()
+
+    def goes_on():
+        lasted = time.monotonic() - begun
+        done = sum(client.figures["batches"] for client in clients)
+        return lasted < seconds or (done < least and lasted < 10 * seconds)
+    return goes_on
+
+
+def cancel_some(clients, rng):
     """Cancels whatever a random client is at, until the storm is over."""
-    while time.monotonic() < until:
+    while clients[0].goes_on():
         time.sleep(0.02)
         client = rng.choice(clients)
         if client.busy:
@@ -266,12 +279,13 @@ def run(dsn, count, seconds, seed):
     for number in range(POLLS):
         cursor.execute("SELECT poll_tally.create_poll(%%s, %%s, %s)" % RULES.get(number, "counting => 'every'"),
                        ("storm-%d" % number, list(CHOICES)))
-    until = time.monotonic() + seconds
     window = Window(random.Random(rng.getrandbits(64)))
-    clients = [Client(dsn, window, random.Random(rng.getrandbits(64)), until) for _ in range(count)]
+    clients = []
+    goes_on = going(clients, seconds, seconds * LEAST_A_SECOND)
+    clients += [Client(dsn, window, random.Random(rng.getrandbits(64)), goes_on) for _ in range(count)]
     for client in clients:
         client.start()
-    cancel_some(clients, rng, until)
+    cancel_some(clients, rng)
     for client in clients:
         client.join(60)
         if client.is_alive():
