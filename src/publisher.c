@@ -144,11 +144,11 @@ publisher_is_quiet(PublisherQuiet *quiet)
 }
 
 /*
- * While one poll waits for its time, commits do not wake the worker: so it looks
- * again within the shortest interval, in which another may come to be due.
+ * While a poll that is voted in waits for its time, its commits need not wake the
+ * worker.  No other comes to be due within the shortest interval either.
  */
 static long
-publisher_wait_for_others(long pause_ms)
+publisher_rest(long pause_ms)
 {
 	(void) store_run(&shortest_interval, NULL, NULL);
 	return (long) Min(pause_ms, DatumGetInt64(publisher_value(0, 1)));
@@ -166,15 +166,13 @@ publisher_look(PublisherWork *work, PublisherQuiet *quiet)
 	work->overdue = publisher_come(&closing_polls, context, &work->pause_ms);
 	if (!publisher_is_quiet(quiet))
 		work->due = publisher_come(&moved_polls, context, &pause_ms);
-	if (pause_ms >= 0)
-		pause_ms = publisher_wait_for_others(pause_ms);
+	work->rest_ms = pause_ms >= 0 ? publisher_rest(pause_ms) : 0;
 	store_end_sql(&sql);
 	/* What has moved and is not due yet has to be looked at again. */
 	if (work->due != NIL || pause_ms >= 0)
 		quiet->since = 0;
 	if (pause_ms >= 0 && (work->pause_ms < 0 || pause_ms < work->pause_ms))
 		work->pause_ms = pause_ms;
-	work->waiting = pause_ms >= 0;
 	if (work->overdue != NIL &&
 		(work->pause_ms < 0 || work->pause_ms > PUBLISHER_CLOSE_RETRY_MS))
 		work->pause_ms = PUBLISHER_CLOSE_RETRY_MS;

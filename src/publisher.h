@@ -16,7 +16,7 @@ typedef struct PublisherWork
 	List *overdue; /* integers: polls past their deadline, to close */
 	long
 		pause_ms; /* until the next of them is due; -1: none will be by itself */
-	bool waiting; /* has a poll moved that is not due yet? */
+	long rest_ms; /* before that, commits ask for no look; 0: they do */
 } PublisherWork;
 
 /* What a look remembers for the next, to spare it work; zeroes to begin with. */

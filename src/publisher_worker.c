@@ -61,7 +61,7 @@ typedef struct PublisherMemory
 	SharedSlot *slot;
 	bool announced;     /* newest revisions since the start? */
 	uint64 unannounced; /* the slot's count of missed ones, when made up for */
-	bool waiting;       /* is something moved and not due yet? */
+	long rest_ms;       /* of the work that was found last */
 	PublisherQuiet quiet;
 	uint64 moved;       /* of the slot, when last looked */
 	TimestampTz looked; /* when */
@@ -326,7 +326,7 @@ publisher_pass(bool *installed)
 	INSTR_TIME_SET_CURRENT(end);
 	INSTR_TIME_SUBTRACT(end, start);
 	publisher_work(&look.work);
-	publisher.waiting = look.work.waiting;
+	publisher.rest_ms = look.work.rest_ms;
 	return publisher_pause(&look.work, INSTR_TIME_GET_MILLISEC(end));
 }
 
@@ -334,13 +334,15 @@ publisher_pass(bool *installed)
 static void
 publisher_sleep(long pause)
 {
+	long rest = Max(publisher.rest_ms, PUBLISHER_MIN_PAUSE_MS);
+
 	worker_report(&publisher.slot->publisher, WORKER_IDLE);
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
-	if (!publisher.waiting && pause > PUBLISHER_MIN_PAUSE_MS)
+	if (pause > rest)
 	{
-		worker_wait(PUBLISHER_MIN_PAUSE_MS);
-		pause -= PUBLISHER_MIN_PAUSE_MS;
+		worker_wait(rest);
+		pause -= rest;
 		publisher.slot->napping = true;
 		pg_memory_barrier();
 		if (pg_atomic_read_u64(&publisher.slot->moved) != publisher.moved)

@@ -276,6 +276,27 @@ isnt($node->safe_psql('later', q{SELECT epoch FROM poll_tally.snapshot('late')})
 vote_and_wait('later', 'late', 'extension made anew');
 is(log_lines(qr/PANIC:|TRAP:|was terminated by signal/, $offset), '', 'nothing crashed meanwhile');
 
+# --- a poll that waits for its day, and one that is quick and idle --------------------------------------------------
+
+$node->safe_psql('later', <<'SQL');
+SELECT poll_tally.create_poll('slow', '{red,blue}', counting => 'every', publish_every => '1 day'),
+       poll_tally.create_poll('quick', '{red,blue}', counting => 'every', publish_every => '1 millisecond');
+SQL
+vote('later', 'slow');
+vote_and_wait('later', 'quick', 'beside a poll that waits');
+my $looks = 0;
+my $beat = '';
+my $begun = time();
+wait_until(sub {
+		my $heartbeat = $node->safe_psql('later', q{SELECT heartbeat_at FROM poll_tally.workers WHERE database = 'later'});
+		$looks++ if $heartbeat ne $beat;
+		$beat = $heartbeat;
+		return $looks == 4;
+}) || die 'the worker looks no more';
+cmp_ok(time() - $begun, '>', 1, 'while nothing moves, the quick one makes the worker look no more often');
+vote_and_wait('later', 'quick', 'and is published at once when it moves');
+query_is($node, 'later', q{SELECT gap FROM poll_tally.lag WHERE poll = 'slow'}, 1, 'while the slow one waits');
+
 # --- the history ----------------------------------------------------------------------------------------------------
 
 query_is($node, 'postgres', 'SELECT count(*) = max(revision) AND min(revision) = 1 AND bool_and(published_at IS NOT NULL)'
