@@ -33,7 +33,9 @@ class KafkaSource:
                              "heartbeat.interval.ms": int(session * 1000 / 5)}
         if instance is not None:
             self.for_consumer["group.instance.id"] = instance
-        self.for_producer = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "delivery.timeout.ms": 30000}
+        # How large a letter may be is for the broker to say.
+        self.for_producer = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "delivery.timeout.ms": 30000,
+                             "message.max.bytes": 1000000000}
         self.consumer = self.producer = self.relay = self.ledger = None
         self.paused = False
         self.broken = None                      # what went wrong in a callback
@@ -147,11 +149,12 @@ def main():
     options.add_argument("--partitions", type=lambda text: [int(number) for number in text.split(",")],
                          help="these partitions, 0,1,2 say, instead of the group's choice")
     options.add_argument("--instance", help="static member of the group: no rebalance when it restarts within --session")
-    options.add_argument("--session", type=float, default=45.0, help="seconds before a silent consumer is dead (45)")
+    options.add_argument("--session", type=command.seconds(1, 300), default=45.0,
+                         help="seconds before a silent consumer is dead (45)")
     given = options.parse_args()
     source = KafkaSource(given.bootstrap, given.topic, given.dead or given.topic + ".dead", given.group,
                          given.partitions, given.instance, given.session)
-    command.Loop(given, given.source or given.topic, source).run()
+    command.Loop(given, command.source_name(options, given, given.topic), source).run()
 
 
 if __name__ == "__main__":

@@ -18,11 +18,17 @@ import hashlib
 import sys
 
 import pika
+import pika.data
 import pika.exceptions
 
 from relay import command
 from relay.faults import Lost
 from relay.record import Record
+
+
+MOST_PREFETCH = 65535           # in the protocol
+MOST_HEADERS = 100000           # bytes; headers have to fit into one frame of usually 131,072
+BLOCKED_SECONDS = 30            # how long a broker that is out of memory or disk may keep us waiting at a time
 
 
 @contextlib.contextmanager
@@ -36,6 +42,14 @@ def rabbitmq_faults():
 def digest_of(properties, body):
     """Tells a message from all others, as far as the publisher's message id and the body do."""
     return hashlib.sha256((properties.message_id or "").encode() + b"\0" + body).hexdigest()[:32]
+
+
+def with_headers(headers, more):
+    """A message's headers and more; where that may be more than a frame holds, the message's as a text that is cut."""
+    headers = headers or {}
+    if pika.data.encode_table([], headers) <= MOST_HEADERS:
+        return dict(headers, **more)
+    return dict(more, **{"relay-headers": ascii(headers)[:MOST_HEADERS]})
 
 
 class RabbitmqSource:
@@ -52,7 +66,9 @@ class RabbitmqSource:
         self.delivered.clear()
         self.cancelled = False
         with rabbitmq_faults():
-            self.connection = pika.BlockingConnection(pika.URLParameters(self.url))
+            parameters = pika.URLParameters(self.url)
+            parameters.blocked_connection_timeout = parameters.blocked_connection_timeout or BLOCKED_SECONDS
+            self.connection = pika.BlockingConnection(parameters)
             self.confirmed = self.connection.channel()
             self.confirmed.confirm_delivery()
             self.channel = self.connection.channel()
@@ -96,13 +112,13 @@ class RabbitmqSource:
         with rabbitmq_faults():
             for record, letter in pairs:
                 properties = record.handle[1]
-                headers = dict(properties.headers or {})
-                headers.update(("relay-" + name, value) for name, value in letter.items() if name != "id")
+                ours = {"relay-" + name: value for name, value in letter.items() if name != "id"}
                 if properties.message_id is not None:
-                    headers["relay-message-id"] = properties.message_id
+                    ours["relay-message-id"] = properties.message_id
                 self.confirmed.basic_publish(
                     self.dead, self.queue, record.body, mandatory=True, properties=pika.BasicProperties(
-                        message_id=letter["id"], content_type=properties.content_type, headers=headers,
+                        message_id=letter["id"], content_type=properties.content_type,
+                        content_encoding=properties.content_encoding, headers=with_headers(properties.headers, ours),
                         delivery_mode=pika.spec.PERSISTENT_DELIVERY_MODE))
 
     def acknowledge(self, partition, records):
@@ -124,13 +140,13 @@ class RabbitmqSource:
 
 
 def main():
-    options = command.parser("Relay from a RabbitMQ queue into the ledger.")
+    options = command.parser("Relay from a RabbitMQ queue into the ledger.", MOST_PREFETCH)
     options.add_argument("url", help="amqp://USER:PASSWORD@HOST:PORT/VHOST")
     options.add_argument("queue")
     options.add_argument("--no-declare", action="store_true", help="queues and exchange are there already")
     given = options.parse_args()
     source = RabbitmqSource(given.url, given.queue, not given.no_declare)
-    command.Loop(given, given.source or given.queue, source).run()
+    command.Loop(given, command.source_name(options, given, given.queue), source).run()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from relay.record import Record
 
 N_BITS = 20
 MOST_OFFSET = 2 ** 63 - 2
-CLAIM_PAGE = 100
+PAGE = 100                      # entries in one answer of Redis, which is read as a whole
 
 
 def offset_of(entry):
@@ -113,11 +113,11 @@ class RedisSource:
                 time.sleep(timeout)
                 entries = []
             elif self.own_from is not None:
-                entries = self.own_pending(room)
+                entries = self.own_pending(min(room, PAGE))
             elif time.monotonic() >= self.claim_at:
-                entries = self.claim(min(room, CLAIM_PAGE))
+                entries = self.claim(min(room, PAGE))
             else:
-                entries = self.read(">", room, max(1, int(timeout * 1000)) if timeout > 0 else None)
+                entries = self.read(">", min(room, PAGE), max(1, int(timeout * 1000)) if timeout > 0 else None)
             if self.keep is not None and time.monotonic() >= self.trim_at:
                 self.trim()
         for entry, fields in entries:
@@ -161,7 +161,7 @@ class RedisSource:
         with redis_faults():
             pipe = self.redis.pipeline(transaction=False)
             for record, letter in pairs:
-                fields = {name.decode("utf-8", "replace"): readable(value) for name, value in record.handle[1].items()}
+                fields = {name.decode("utf-8", "backslashreplace"): readable(value) for name, value in record.handle[1].items()}
                 pipe.hsetnx(self.stream + ":dead", letter["id"], json.dumps(dict(letter, fields=fields)))
             pipe.execute()
 
@@ -218,12 +218,12 @@ def main():
     options.add_argument("stream")
     options.add_argument("--group", default="poll_tally")
     options.add_argument("--consumer", default=socket.gethostname(), help="default: the machine's name")
-    options.add_argument("--claim-idle", type=float, default=60.0,
+    options.add_argument("--claim-idle", type=command.seconds(0.001), default=60.0,
                          help="take over what is pending for another consumer for so many seconds (60)")
-    options.add_argument("--keep", type=float, help="trim what is settled and older than so many seconds")
+    options.add_argument("--keep", type=command.seconds(0), help="trim what is settled and older than so many seconds")
     given = options.parse_args()
     source = RedisSource(given.url, given.stream, given.group, given.consumer, given.claim_idle, given.keep)
-    command.Loop(given, given.source or given.stream, source).run()
+    command.Loop(given, command.source_name(options, given, given.stream), source).run()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """What the relays' kill tests share: messages of every kind with the place each has to end in, relays as processes
-that kill themselves at a chosen step, the database's own restarts, and the judge.
+that kill themselves at a chosen step, the database's own restarts, the judge, and what is done to every queue.
 
 The judge asks four things. What the queue holds as acknowledged is in the ledger or among the dead letters, at any
 time. Once the queue is empty: the ledger has each event that was delivered once and nothing else; the dead letters are
@@ -48,14 +48,6 @@ def ok(verdict, name):
     print("%s - %s" % ("ok" if verdict else "not ok", name), flush=True)
 
 
-def metric(bench, name):
-    """The figure as the relay's own endpoint tells it."""
-    with open(os.path.join(bench.folder, "relay.log"), encoding="utf-8") as file:
-        url = re.findall(r"^metrics: (\S+)$", file.read(), re.M)[-1]
-    text = urllib.request.urlopen(url, timeout=30).read().decode()
-    return float(re.search(r"^%s (\S+)$" % name, text, re.M).group(1))
-
-
 # --- messages -------------------------------------------------------------------------------------------------------
 
 class Message:
@@ -79,16 +71,16 @@ class Mix:
     def event(self, poll, reason=None, **members):
         self.number += 1
         name = members.pop("event_id", "event-%06d" % self.number)
-        body = dict({"poll": poll, "event_id": name}, **members)
+        body = json.dumps(dict({"poll": poll, "event_id": name}, **members), ensure_ascii=False)
         votes = members.get("votes") or {members.get("choice"): 1}
-        message = Message(json.dumps(body).encode(), name, reason, votes, poll, members.get("principal"))
+        message = Message(body.encode(), name, reason, votes, poll, members.get("principal"))
         if reason is None:
             self.known.append(message)
         return message
 
     def order(self):
         votes = {"item-%d" % self.rng.randrange(20): self.rng.randint(-3, 9) or 1 for _ in range(self.rng.randint(1, 4))}
-        return self.event("orders", votes=votes, payload={"price": 1.5, "n": self.number})
+        return self.event("orders", votes=votes, payload={"price": 1.5, "n": self.number, "unit": "\u65a4"})
 
     def answer(self):
         return self.event("survey", choice=self.rng.choice(CHOICES), principal="voter-%d" % self.number,
@@ -115,6 +107,10 @@ class Mix:
                                 b'{"poll": "orders", "principal": "p%d"}', b"\xff\x00%d", b"", b'["%d"]'))
         return Message(body % self.number if b"%" in body else body + b"%d" % self.number, reason="invalid_message")
 
+    def endless(self):
+        """A member's name of a million bytes and more: the letter has to be written all the same."""
+        return Message(b'{"poll": "orders", "%s": 1}' % (b"m" * 1200000), reason="invalid_message")
+
     def refused(self):
         return self.rng.choice((
             lambda: self.event("shut", "closed", choice="red"),
@@ -122,14 +118,15 @@ class Mix:
             lambda: self.event("survey", "invalid", choice="red"),          # no principal
             lambda: self.event("never", "unknown_poll", choice="red"),
             lambda: self.event("early", "not_open", choice="red"),
-            lambda: self.event("orders", "invalid_datetime_format", choice="red", occurred_at="soon"),
+            lambda: self.event("orders", "datetime_field_overflow", choice="red", occurred_at="2026-02-30T00:00:00Z"),
             lambda: self.event("orders", "untranslatable_character", choice="red", payload="\x00"),
         ))()
 
     def make(self, number):
         kinds = ([self.order] * 8 + [self.answer] * 5 + [self.mood] * 4 + [self.again] * 3 + [self.other_content]
                  + [self.broken] + [self.refused] * 2)
-        some = [self.order(), self.event("never", "unknown_poll", choice="red"), self.broken()]
+        some = [] if self.known else [self.endless()]
+        some += [self.order(), self.event("never", "unknown_poll", choice="red"), self.broken()]
         return some + [self.rng.choice(kinds)() for _ in range(number - len(some))]
 
 
@@ -150,7 +147,8 @@ class RelayProcess:
 
     def __init__(self, bench, command, fault=None):
         self.log = open(os.path.join(bench.folder, "relay.log"), "ab")
-        environment = dict(os.environ, RELAY_TRACE=bench.trace_file)
+        # What is sent is UTF-8, whatever the environment says.
+        environment = dict(os.environ, RELAY_TRACE=bench.trace_file, PGCLIENTENCODING="LATIN1")
         environment.pop("RELAY_FAULT", None)
         if fault:
             environment["RELAY_FAULT"] = fault
@@ -231,6 +229,16 @@ class Bench:
             lines = [line.split() for line in file]
         return [words for words in lines if not steps or words[0] in steps]
 
+    def log(self):
+        with open(os.path.join(self.folder, "relay.log"), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def metric(self, name):
+        """The figure as the relay's own endpoint tells it."""
+        url = re.findall(r"^metrics: (\S+)$", self.log(), re.M)[-1]
+        text = urllib.request.urlopen(url, timeout=30).read().decode()
+        return float(re.search(r"^%s (\S+)$" % name, text, re.M).group(1))
+
     def start(self, fault=None, more=(), **options):
         return RelayProcess(self, self.queue.command(**options) + list(more), fault)
 
@@ -241,8 +249,7 @@ class Bench:
                 process.kill()
                 process.wait()
         if self.violations or died:
-            with open(os.path.join(self.folder, "relay.log"), encoding="utf-8", errors="replace") as file:
-                print("".join("# relay: %s" % line for line in file.readlines()[-20:]), end="")
+            print("".join("# relay: %s\n" % line for line in self.log().splitlines()[-20:]), end="")
 
     # --- the judge --------------------------------------------------------------------------------------------------
 
@@ -366,7 +373,7 @@ class Bench:
         self.check_acknowledged()
         self.check_end()
 
-    def unknown_commit(self, messages, metric):
+    def unknown_commit(self, messages):
         """COMMIT is done and its answer is lost: the session is ended while it waits for a standby that never comes."""
         self.queue.send(self.mix.make(messages))
         self.set_standby("'nobody'")
@@ -378,7 +385,8 @@ class Bench:
         until(lambda: not self.query("SELECT 1 FROM pg_stat_activity WHERE pid = %s", pid), "the session to end")
         self.set_standby("''")
         until(self.queue.is_empty, "the queue to be empty")
-        resolved = metric("relay_unknown_results_resolved_total")
+        resolved = self.metric("relay_unknown_results_resolved_total")
+        self.check(resolved > 0, "no unknown result was resolved")
         self.check(relay.terminate() == 0, "the relay ended with status %s" % relay.process.returncode)
         self.check_acknowledged()
         self.check_end()
@@ -391,3 +399,45 @@ class Bench:
         cursor.execute("ALTER SYSTEM SET synchronous_standby_names = " + names)
         cursor.execute("SELECT pg_reload_conf()")
         connection.close()
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+class Part:
+    """One thing that is done to a queue. A subclass names the queue, makes it, and closes what it started for it."""
+
+    what = None
+
+    def __init__(self, arguments, name, number):
+        dsn, data, _, seed = arguments[:4]
+        self.name = name
+        self.bench = Bench(dsn, data, int(seed) + number)
+
+    @property
+    def queue(self):
+        return self.bench.queue
+
+    def close(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.bench.figures("%s, %s" % (self.what, self.name))
+        self.bench.close(kind is not None)
+        self.close()
+        ok(kind is None and not self.bench.violations and self.bench.checks > 0, "%s: %s" % (self.what, self.name))
+
+
+def killed_at_every_step(part, deep):
+    part.bench.kill_everywhere(8 if deep else 1, 60 if deep else 40)
+
+
+def database_stopped(part, deep):
+    for mode in ("immediate", "fast") if deep else ("immediate",):
+        part.bench.stop_database(mode, 60)
+    part.bench.flush_at_end()
+    resolved = part.bench.unknown_commit(40)
+    print("# figure: %s: %d unknown results of COMMIT resolved by the retry" % (part.what, resolved))

@@ -8,6 +8,8 @@ stored the cursor.
 """
 
 import collections
+import contextlib
+import io
 import random
 import signal
 import sys
@@ -23,7 +25,7 @@ from relay import command, core, faults, record, window # noqa: E402
 from relay.ledger import Receipt                        # noqa: E402
 from relay.metrics import Metrics                       # noqa: E402
 
-SETTINGS = {"batch": 10, "every": 2.0, "idle": 0.5, "in_flight": 100, "tries": 3, "outage": 60.0}
+SETTINGS = {"batch": 10, "batch_bytes": 100000, "every": 2.0, "idle": 0.5, "in_flight": 100, "tries": 3, "outage": 60.0}
 RETRYABLE = {"unknown_poll", "not_open"}
 PERMANENT = {"invalid", "conflict", "source_conflict", "expired", "closed", "not_eligible", "unknown_choice",
              "already_responded", "limit_reached"}
@@ -71,6 +73,7 @@ class Database:
         self.entries = set()
         self.cursors = {}
         self.batches = []
+        self.most = self.takes = None   # records a transaction; what is called with every batch
 
     def next_answer(self, name):
         answers = self.answers.get(name, ["accepted"])
@@ -79,6 +82,10 @@ class Database:
     def accept(self, partition, records, cursor_after):
         names = [record.read_event(item.body)["event_id"] for item in records]
         self.batches.append(names)
+        if self.takes is not None:
+            self.takes()
+        if self.most is not None and len(names) > self.most:
+            raise too_much()
         receipts = []
         after = None
         for name in names:
@@ -115,6 +122,10 @@ def lost(in_doubt=False, committed=False):
     fault = faults.Retry("lost_connection", "gone", outage=True, in_doubt=in_doubt)
     fault.committed = committed
     return fault
+
+
+def too_much():
+    return faults.Retry("out_of_memory", "no locks left", outage=True, divisible=True)
 
 
 class Bench:
@@ -166,6 +177,24 @@ class Batches(unittest.TestCase):
         bench.send(*["e%d" % number for number in range(35)])
         bench.relay.step()
         self.assertEqual([len(batch) for batch in bench.database.batches], [10, 10, 10, 5])
+
+    def test_no_transaction_takes_more_bytes_than_its_setting_but_for_a_single_record(self):
+        bench = Bench(batch_bytes=3 * len(body("e0")))
+        bench.send(*["e%d" % number for number in range(5)])
+        bench.send("x" * 300)
+        bench.send("e6")
+        bench.relay.flush()
+        self.assertEqual([len(batch) for batch in bench.database.batches], [3, 2, 1, 1])
+        self.assertEqual(bench.positions(), list(range(7)))
+
+    def test_what_is_to_be_tried_again_waits_for_the_next_flush_however_slow_the_database_is(self):
+        bench = Bench(batch=1)
+        bench.answer("a", "not_open")
+        bench.database.takes = lambda: setattr(bench.clock, "now", bench.clock.now + 100)
+        bench.send("a")
+        bench.send("b", poll="q")
+        bench.relay.flush()
+        self.assertEqual(bench.database.batches, [["a"], ["b"]])
 
     def test_the_first_record_waits_no_longer_than_the_timer_while_receiving_goes_on(self):
         bench = Bench()
@@ -300,13 +329,15 @@ class Outcomes(unittest.TestCase):
         expected = {"40001": ("serialization_failure", False), "40P01": ("deadlock_detected", False),
                     "08006": ("connection_failure", True), "57P01": ("admin_shutdown", True),
                     "57P03": ("cannot_connect_now", True), "53100": ("disk_full", True),
-                    "53300": ("too_many_connections", True), "25006": ("read_only_sql_transaction", True),
+                    "53200": ("out_of_memory", True), "53300": ("too_many_connections", True),
+                    "25006": ("read_only_sql_transaction", True),
                     "55P03": ("lock_not_available", True), "57014": ("query_canceled", True)}
         for code, (reason, outage) in expected.items():
             error = error_of(code)
             fault = faults.fault_of(error, faults.is_lost(error, types.SimpleNamespace(closed=0)))
             self.assertIsInstance(fault, faults.Retry, code)
             self.assertEqual((fault.reason, fault.outage, fault.in_doubt), (reason, outage, False))
+            self.assertEqual(fault.divisible, code == "53200")
         for code in ("22003", "22P02", "22P05", "22007", "54000"):
             self.assertIsInstance(faults.fault_of(error_of(code), False), faults.Poison, code)
         for code in ("42501", "42883", "3F000", "XX000", "55000", "0A000"):
@@ -368,6 +399,13 @@ class Outcomes(unittest.TestCase):
             self.assertEqual((counts["accepted"], counts["duplicates"]), (0, 3) if committed else (3, 0))
             self.assertEqual(len(bench.database.entries), 3)
 
+    def test_a_dead_letter_says_that_its_event_may_be_in_the_ledger(self):
+        bench = Bench()
+        bench.answer("a", lost(in_doubt=True))
+        bench.send("a")
+        bench.pass_time(100)
+        self.assertEqual([letter["detail"] for letter in bench.queue.letters.values()], ["it may be in the ledger; gone"])
+
     def test_a_record_that_the_database_cannot_read_is_found_and_the_others_pass(self):
         bench = Bench(batch=64)
         bench.answer("e37", faults.Poison("invalid_datetime_format", "no time"))
@@ -377,6 +415,23 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(len(bench.database.entries), 63)
         self.assertEqual(bench.positions(), list(range(64)))
         self.assertLessEqual(len(bench.database.batches), 2 * 6 + 1)
+
+    def test_a_batch_that_is_too_much_for_one_transaction_is_halved(self):
+        bench = Bench(batch=64)
+        bench.database.most = 10
+        bench.send(*["e%d" % number for number in range(64)])
+        bench.relay.step()
+        self.assertEqual((bench.positions(), bench.reasons()), (list(range(64)), {}))
+        bench.answer("a", too_much(), too_much(), too_much(), too_much(), "accepted")
+        bench.send("a")
+        bench.pass_time(50)                         # an outage, for a single record
+        self.assertEqual((bench.positions(), bench.reasons()), (list(range(65)), {}))
+
+    def test_a_detail_is_cut(self):
+        bench = Bench()
+        bench.send(bodies=[b'{"poll": "p", "event_id": "e", "%s": 1}' % (b"x" * 200000)])
+        bench.pass_time(1)
+        self.assertEqual([len(letter["detail"]) for letter in bench.queue.letters.values()], [1000])
 
     def test_any_other_error_ends_the_relay_with_nothing_acknowledged(self):
         bench = Bench()
@@ -425,6 +480,36 @@ class Ends(unittest.TestCase):
         self.assertEqual(self.loop()[-2:], ["receive", "close"])
 
 
+class Settings(unittest.TestCase):
+    BAD = ("--batch 0", "--batch -1", "--batch x", "--batch-bytes 0", "--every -1", "--every nan", "--idle -0.1",
+           "--every inf", "--in-flight 0", "--in-flight 70000", "--tries 0", "--backoff 0", "--backoff-cap 0",
+           "--outage -1", "--outage nan", "--metrics-port 65536", "--metrics-port -1")
+
+    def refused(self, work):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
+            work()
+        self.assertEqual(ended.exception.code, 2)
+        return said.getvalue()
+
+    def test_values_out_of_bounds_are_refused(self):
+        for text in self.BAD:
+            name = text.split()[0]
+            said = self.refused(lambda: command.parser("", 65535).parse_args(["dsn"] + text.split()))
+            self.assertIn("argument %s:" % name, said)
+        given = command.parser("").parse_args("dsn --batch 1 --every 0 --idle 0 --in-flight 70000 --outage 0".split())
+        self.assertEqual((given.batch, given.every, given.in_flight, given.tries), (1, 0, 70000, 10))
+
+    def test_a_queue_whose_name_the_ledger_does_not_take_needs_another_one(self):
+        options = command.parser("")
+        for name in ("my votes", "x" * 65, "caf\u00e9", 'a"b', "a\\b", "a\n"):
+            given = options.parse_args(["dsn"])
+            self.assertIn("--source", self.refused(lambda: command.source_name(options, given, name)), name)
+            given = options.parse_args(["dsn", "--source", "votes"])
+            self.assertEqual(command.source_name(options, given, name), "votes")
+        for name in ("votes", "x" * 64, "!#[]~"):
+            self.assertEqual(command.source_name(options, options.parse_args(["dsn"]), name), name)
+
+
 class Backoff(unittest.TestCase):
     def test_doubles_to_a_cap_with_jitter(self):
         backoff = faults.Backoff(0.1, 10.0, random.Random(SEED))
@@ -438,7 +523,11 @@ class Backoff(unittest.TestCase):
 class Bodies(unittest.TestCase):
     GOOD = (b'{"poll": "p", "event_id": "e", "choice": "a"}',
             b'{"poll": "p", "event_id": "e", "votes": {"a": 2}, "principal": null, "payload": [1e999, {"x": "\\u0000"}]}',
-            b'{"poll": "p", "event_id": "e"}')      # the database says what is missing
+            b'{"poll": "p", "event_id": "e"}',      # the database says what is missing
+            b'{"poll": "p", "event_id": "e", "occurred_at": null}',
+            b'{"poll": "p", "event_id": "e", "occurred_at": "2026-11-30T12:00:00Z"}',
+            b'{"poll": "p", "event_id": "e", "occurred_at": "2026-11-30 12:00:00.123456+05:30"}',
+            b'{"poll": "p", "event_id": "e", "occurred_at": "2026-13-45T12:00-03"}')  # no such day, says the database
     BAD = {b"": "no JSON", b"\xff\xfe": "not UTF-8", b"[1]": "no JSON object", b"null": "no JSON object",
            b'{"poll": "p"': "no JSON", b'{"poll": "p", "choice": "a"}': "event_id is missing",
            b'{"event_id": "e", "poll": null}': "poll is missing", b'{"poll": 5, "event_id": "e"}': "poll is no string",
@@ -447,6 +536,10 @@ class Bodies(unittest.TestCase):
            b'{"poll": "p", "event_id": "e", "poll": "q"}': "repeated",
            b'{"poll": "p", "event_id": "e", "payload": {"a": 1, "a": 2}}': "repeated",
            b'{"poll": "p", "event_id": "e", "payload": NaN}': "NaN is no JSON",
+           b'{"poll": "p", "event_id": "e", "occurred_at": "now"}': "occurred_at is no date",
+           b'{"poll": "p", "event_id": "e", "occurred_at": "today 12:00Z"}': "occurred_at is no date",
+           b'{"poll": "p", "event_id": "e", "occurred_at": "2026-11-30"}': "occurred_at is no date",
+           b'{"poll": "p", "event_id": "e", "occurred_at": "2026-11-30T12:00:00"}': "occurred_at is no date",
            b"[" * 100000: "no JSON", b'{"poll": "p", "event_id": "e"} x': "no JSON"}
 
     def test_events_are_told_from_what_is_none(self):
@@ -478,6 +571,14 @@ class Leaving(unittest.TestCase):
         bench.relay.leave()
         self.assertEqual((bench.queue.acknowledged, bench.relay.windows), ([(0, 0), (2, 2)], {}))
         self.assertEqual((bench.relay.due_at(), bench.metrics.oldest_age()), (None, 0.0))
+
+    def test_what_is_left_when_a_partition_goes_is_flushed(self):
+        bench = Bench()
+        bench.send("a", partition=0)
+        bench.send("b", partition=1)
+        bench.relay.leave([0])
+        bench.pass_time(1)
+        self.assertEqual(bench.queue.acknowledged, [(0, 0), (1, 1)])
 
     def test_leaving_without_the_database_acknowledges_nothing(self):
         bench = Bench()
@@ -544,7 +645,8 @@ class Model(unittest.TestCase):
     @staticmethod
     def random_answer(rng):
         return rng.choice(["accepted", "not_open", "unknown_poll", lost(), lost(in_doubt=True), faults.Poison("bad", ""),
-                           lost(in_doubt=True, committed=True), faults.Retry("deadlock_detected", "", outage=False)])
+                           lost(in_doubt=True, committed=True), too_much(),
+                           faults.Retry("deadlock_detected", "", outage=False)])
 
     def check(self, bench, sent, acknowledged):
         new = bench.queue.acknowledged[len(acknowledged):]

@@ -12,7 +12,7 @@ import sys
 
 import confluent_kafka
 
-from relay_bench import Bench, end_in_order, metric, ok, until
+from relay_bench import Part, database_stopped, end_in_order, until
 
 TOPIC, DEAD, PARTITIONS = "votes", "votes.dead", 3
 OFFSET_COMMIT, PRODUCE = 8, 0
@@ -44,7 +44,8 @@ class KafkaQueue:
     def __init__(self, bench, relays, peer):
         self.bench, self.relays, self.peer = bench, relays, peer
         self.sent = {}                          # "partition/offset" -> message
-        self.producer = confluent_kafka.Producer({"bootstrap.servers": peer.address, "log_level": 2})
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": peer.address, "log_level": 2,
+                                                  "message.max.bytes": 10000000})
         self.read_as(TOPIC, "poll_tally")
 
     def read_as(self, source, group):
@@ -122,23 +123,16 @@ def offset_of(position):
     return int(position.split("/")[1])
 
 
-class Part:
+class KafkaPart(Part):
+    what = "Kafka"
+
     def __init__(self, arguments, name, number):
-        dsn, data, relays, seed, _, program = arguments
-        self.name = name
-        self.bench = Bench(dsn, data, int(seed) + number)
-        self.peer = Peer(program)
-        self.queue = self.bench.queue = KafkaQueue(self.bench, relays, self.peer)
+        super().__init__(arguments, name, number)
+        self.peer = Peer(arguments[5])
+        self.bench.queue = KafkaQueue(self.bench, arguments[2], self.peer)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.bench.figures("Kafka, " + self.name)
-        self.bench.close(kind is not None)
+    def close(self):
         self.peer.close()
-        ok(kind is None and not self.bench.violations and self.bench.checks > 0, "Kafka: " + self.name)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -147,15 +141,6 @@ def killed_at_every_step(part, deep):
     part.bench.kill_everywhere(5 if deep else 1, 60 if deep else 40)
     if deep:
         part.bench.kill_everywhere(1, 60, grouped=True)
-
-
-def database_stopped(part, deep):
-    for mode in ("immediate", "fast") if deep else ("immediate",):
-        part.bench.stop_database(mode, 60)
-    part.bench.flush_at_end()
-    resolved = part.bench.unknown_commit(40, lambda name: metric(part.bench, name))
-    part.bench.check(resolved > 0, "no unknown result was resolved")
-    print("# figure: Kafka: %d unknown results of COMMIT resolved by the retry" % resolved)
 
 
 def rebalance(part, deep):
@@ -200,10 +185,8 @@ def broker_errors(part, deep):
     part.peer.obey("errors %d 29 3" % PRODUCE)  # not authorized: not tried again by the library
     part.bench.drain()
     part.bench.check_end()
-    with open(os.path.join(part.bench.folder, "relay.log"), encoding="utf-8") as file:
-        log = file.read()
-    part.bench.check("acknowledgement not taken" in log, "no commit was refused")
-    part.bench.check("dead letters not written" in log, "no dead letter was refused")
+    part.bench.check("acknowledgement not taken" in part.bench.log(), "no commit was refused")
+    part.bench.check("dead letters not written" in part.bench.log(), "no dead letter was refused")
 
 
 def everything_again(part, deep):
@@ -228,7 +211,7 @@ def main(*arguments):
     only = os.environ.get("RELAY_PART", "")
     for number, (name, work) in enumerate(PARTS):
         if only in name:
-            with Part(arguments, name, 20 + number) as part:
+            with KafkaPart(arguments, name, 20 + number) as part:
                 work(part, arguments[4] == "1")
 
 

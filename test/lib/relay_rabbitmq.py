@@ -21,9 +21,10 @@ import pika.exceptions
 
 sys.path.insert(0, sys.argv[3])
 
-from relay_bench import Bench, end_in_order, metric, ok, until        # noqa: E402
+from relay_bench import Part, database_stopped, end_in_order, killed_at_every_step, until     # noqa: E402
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 
 
 def free_ports(number):
@@ -79,6 +80,10 @@ class Broker:
     def connect(self):
         return pika.BlockingConnection(pika.URLParameters(self.url))
 
+    def control(self, *arguments):
+        subprocess.run([CONTROL, "-q", "-n", self.environment["RABBITMQ_NODENAME"], *arguments], check=True,
+                       env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
     def kill(self):
         """kill -9 of the broker, which is the child of a script."""
         if self.process is not None and self.process.poll() is None:
@@ -118,7 +123,7 @@ class RabbitmqQueue:
                 "--in-flight", "200", "--tries", str(tries), "--backoff", "0.02", "--backoff-cap", "0.1",
                 ] + (["--metrics-port", "0"] if metrics else [])
 
-    def send(self, messages):
+    def send(self, messages, headers=None):
         """Durably, each with a message id of its own."""
         from rabbitmq_relay import digest_of
         with self.broker.connect() as connection:
@@ -126,7 +131,7 @@ class RabbitmqQueue:
             channel.confirm_delivery()
             for message in messages:
                 self.number += 1
-                properties = pika.BasicProperties(message_id="m%d" % self.number, delivery_mode=2)
+                properties = pika.BasicProperties(message_id="m%d" % self.number, delivery_mode=2, headers=headers)
                 channel.basic_publish("", self.name, message.body, properties, mandatory=True)
                 self.sent[digest_of(properties, message.body)] = message
 
@@ -163,37 +168,16 @@ class RabbitmqQueue:
         return set(self.sent) <= self.done | {words[2] for words in self.bench.trace("acknowledged")}
 
 
-class Part:
+class RabbitmqPart(Part):
+    what = "RabbitMQ"
+
     def __init__(self, arguments, broker, name, number):
-        dsn, data, relays, seed, _ = arguments[:5]
-        self.name, self.broker = name, broker
-        self.bench = Bench(dsn, data, int(seed) + number)
-        self.queue = self.bench.queue = RabbitmqQueue(self.bench, relays, broker, "votes-%d" % number)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.bench.figures("RabbitMQ, " + self.name)
-        self.bench.close(kind is not None)
-        ok(kind is None and not self.bench.violations and self.bench.checks > 0, "RabbitMQ: " + self.name)
+        super().__init__(arguments, name, number)
+        self.broker = broker
+        self.bench.queue = RabbitmqQueue(self.bench, arguments[2], broker, "votes-%d" % number)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
-
-def killed_at_every_step(part, deep):
-    part.bench.kill_everywhere(8 if deep else 1, 60 if deep else 40)
-
-
-def database_stopped(part, deep):
-    for mode in ("immediate", "fast") if deep else ("immediate",):
-        part.bench.stop_database(mode, 60)
-    part.bench.flush_at_end()
-    resolved = part.bench.unknown_commit(40, lambda name: metric(part.bench, name))
-    part.bench.check(resolved > 0, "no unknown result was resolved")
-    print("# figure: RabbitMQ: %d unknown results of COMMIT resolved by the retry" % resolved)
-
 
 def everything_again(part, deep):
     """The whole of it is delivered to a relay that dies before its first acknowledgement, then sent once more."""
@@ -226,6 +210,35 @@ def two_consumers(part, deep):
     part.bench.check_end()
 
 
+def large_headers(part, deep):
+    """A dead letter has the headers of its message, or as text where they leave no room in their frame for more."""
+    del deep
+    for headers in {"n": 7}, {"long": "h" * 130900}:
+        part.queue.send([part.bench.mix.broken()], headers)
+    part.bench.drain()
+    part.bench.check_end()
+    found = {properties.headers["relay-message-id"]: properties.headers
+             for properties, _ in part.queue.look(part.queue.name + ".dead")}
+    part.bench.check(found["m1"]["n"] == 7, "a header was lost: %s" % found["m1"])
+    part.bench.check(found["m2"]["relay-headers"].startswith("{'long': 'hhh"), "headers were lost: %s" % list(found["m2"]))
+
+
+def broker_out_of_memory(part, deep):
+    """Nothing can be published: the relay says so, ends when it is told to, and goes on later."""
+    del deep
+    part.queue.send([part.bench.mix.broken(), part.bench.mix.order()])
+    relay = part.bench.start("burying:1:STOP")
+    relay.wait_stopped()
+    part.broker.control("set_vm_memory_high_watermark", "0.000001")
+    relay.go_on()
+    until(lambda: "ConnectionBlockedTimeout" in part.bench.log(), "the relay to be told")
+    part.bench.check(relay.terminate() == 0, "the relay did not end")
+    part.broker.control("set_vm_memory_high_watermark", "0.4")
+    part.bench.check(not part.bench.trace("buried"), "a letter that was not confirmed counted as written")
+    part.bench.drain()
+    part.bench.check_end()
+
+
 def broker_killed(part, deep):
     """kill -9 of the broker; the relay connects again by itself."""
     for _ in range(3 if deep else 1):
@@ -244,7 +257,9 @@ def broker_killed(part, deep):
 PARTS = (("killed at every step", killed_at_every_step),
          ("the database stopped between COMMIT and acknowledgement, SIGTERM, an unknown COMMIT", database_stopped),
          ("everything delivered again", everything_again), ("two consumers", two_consumers),
+         ("large headers", large_headers), ("the broker out of memory", broker_out_of_memory),
          ("the broker killed", broker_killed))
+DEEP = (broker_out_of_memory, broker_killed)
 
 
 def main(*arguments):
@@ -254,8 +269,8 @@ def main(*arguments):
     try:
         broker.start()
         for number, (name, work) in enumerate(PARTS):
-            if only in name and (deep or only or work is not broker_killed):
-                with Part(arguments, broker, name, 40 + number) as part:
+            if only in name and (deep or only or work not in DEEP):
+                with RabbitmqPart(arguments, broker, name, 40 + number) as part:
                     work(part, deep)
     finally:
         broker.close()

@@ -12,11 +12,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import redis
 
-from relay_bench import Bench, end_in_order, metric, ok, until
+from relay_bench import Part, database_stopped, end_in_order, killed_at_every_step, until
 
 STREAM, GROUP = "votes", "poll_tally"
 
@@ -43,6 +42,10 @@ class RedisServer:
             return self.client.ping()
         except redis.RedisError:
             return False
+
+    def trims(self):
+        """How often a relay looked for what it may trim: it asks for the time then."""
+        return self.client.info("commandstats").get("cmdstat_time", {"calls": 0})["calls"]
 
     def kill(self):
         self.process.kill()
@@ -126,42 +129,20 @@ def order(position):
     return tuple(map(int, position.split("-")))
 
 
-class Part:
-    """A Redis server, a bench, and what is found in the end."""
+class RedisPart(Part):
+    what = "Redis Streams"
 
     def __init__(self, arguments, name, number, appendfsync):
-        dsn, data, relays, seed, _ = arguments[:5]
-        self.name = name
-        self.bench = Bench(dsn, data, int(seed) + number)
+        super().__init__(arguments, name, number)
         self.server = RedisServer(self.bench.folder, appendfsync)
-        self.queue = self.bench.queue = RedisQueue(self.bench, relays, self.server)
+        self.bench.queue = RedisQueue(self.bench, arguments[2], self.server)
         self.server.start()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.bench.figures("Redis Streams, " + self.name)
-        self.bench.close(kind is not None)
+    def close(self):
         self.server.kill()
-        ok(kind is None and not self.bench.violations and self.bench.checks > 0, "Redis Streams: " + self.name)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
-
-def killed_at_every_step(part, deep):
-    part.bench.kill_everywhere(8 if deep else 1, 60 if deep else 40)
-
-
-def database_stopped(part, deep):
-    for mode in ("immediate", "fast") if deep else ("immediate",):
-        part.bench.stop_database(mode, 60)
-    part.bench.flush_at_end()
-    resolved = part.bench.unknown_commit(40, lambda name: metric(part.bench, name))
-    part.bench.check(resolved > 0, "no unknown result was resolved")
-    print("# figure: Redis Streams: %d unknown results of COMMIT resolved by the retry" % resolved)
-
 
 def redis_killed_always(part, deep):
     """What was acknowledged to us and to the sender is there after kill -9: nothing is lost, nothing comes again."""
@@ -328,7 +309,8 @@ def trimming(part, deep):
     client.xack(STREAM, "reader", *positions[:10])
     relay = part.bench.start(keep=0, consumer="trimmer")
     until(lambda: len(part.bench.trace("acknowledged")) == 27, "the others")
-    time.sleep(2.5)                             # nothing happens, that is the point: two turns of trimming
+    turns = part.server.trims()
+    until(lambda: part.server.trims() >= turns + 2, "two turns of trimming")
     part.bench.check(client.xlen(STREAM) == 30, "pending entries were trimmed")
     stored = part.bench.query("SELECT poll_tally.source_position(%s, 0)", STREAM)[0][0]
     ms, n = order(positions[0])
@@ -362,7 +344,7 @@ def main(*arguments):
     only = os.environ.get("RELAY_PART", "")
     for number, (name, work, appendfsync) in enumerate(PARTS):
         if only in name:
-            with Part(arguments, name, number, appendfsync) as part:
+            with RedisPart(arguments, name, number, appendfsync) as part:
                 work(part, arguments[4] == "1")
 
 

@@ -46,7 +46,7 @@ def log(text):
 
 
 class Relay:
-    """settings: batch (records), every, idle, outage (seconds), in_flight (records), tries; see command.py."""
+    """settings: batch, in_flight (records), batch_bytes, every, idle, outage (seconds), tries; see command.py."""
 
     def __init__(self, name, source, ledger, settings, metrics, backoff, clock=time.monotonic):
         self.name, self.source, self.ledger = name, source, ledger
@@ -115,9 +115,10 @@ class Relay:
         self.note_oldest()
 
     def flush_window(self, window):
+        now = self.clock()                      # what is to be tried again meanwhile waits for the next flush
         try:
             while True:
-                batch = self.next_batch(window)
+                batch = self.next_batch(window, now)
                 if not batch:
                     break
                 self.bury(batch)
@@ -133,36 +134,44 @@ class Relay:
             raise
         self.confirm(window)
 
-    def next_batch(self, window):
-        now = self.clock()
-        batch = []
+    def next_batch(self, window, now):
+        """At most so many records, and so many bytes if there is more than one."""
+        batch, size = [], 0
         for record in window.unfinished():
             park = self.parks.get(record.poll)
             if record.reason is not None or park is None or park.due <= now:
-                batch.append(record)
-                if len(batch) == self.settings.batch:
+                size += len(record.body)
+                if batch and (len(batch) == self.settings.batch or size > self.settings.batch_bytes):
                     break
+                batch.append(record)
         return batch
 
     def judge(self, window, events):
-        """One transaction for the batch; more only to find the record that the database cannot read."""
+        """One transaction for the batch; more only where it is too much for one, or to find the record that the database
+        cannot read."""
         ceiling = self.source.ceiling() if self.source.has_cursor else None
         try:
             receipts = self.ledger.accept(window.partition, events,
                                           lambda receipts: self.cursor_after(window, events, receipts, ceiling))
         except Retry as fault:
+            if fault.divisible and len(events) > 1:
+                self.judge_halves(window, events)
+                return
             self.hold(events, fault)
             raise Held from fault
         except Poison as fault:
-            if len(events) == 1:
+            if len(events) > 1:
+                self.judge_halves(window, events)
+            else:
                 events[0].refuse(fault.reason, str(fault))
-                return
-            for half in (events[:len(events) // 2], events[len(events) // 2:]):
-                self.judge(window, half)
             return
         self.failures = 0
         self.take(events, receipts)
         window.stored = window.finished_prefix()
+
+    def judge_halves(self, window, events):
+        for half in (events[:len(events) // 2], events[len(events) // 2:]):
+            self.judge(window, half)
 
     def cursor_after(self, window, events, receipts, ceiling):
         if not self.source.has_cursor:
@@ -216,7 +225,7 @@ class Relay:
             else:
                 over = record.tries >= self.settings.tries
             if over:
-                record.refuse(fault.reason, str(fault) + ("; it may be in the ledger" if record.in_doubt else ""))
+                record.refuse(fault.reason, ("it may be in the ledger; " if record.in_doubt else "") + str(fault))
             else:
                 self.metrics.count("retried")
         steps.at("retrying", fault.reason)
@@ -277,7 +286,9 @@ class Relay:
     def forget(self, partitions=None):
         for partition in list(self.windows) if partitions is None else partitions:
             self.windows.pop(partition, None)
-        if not self.windows:
+        if self.windows:
+            self.held_until = self.clock()      # what is left is looked at again, now
+        else:
             self.fresh = 0
             self.held_until = self.confirm_at = None
             self.parks = {}

@@ -18,16 +18,19 @@ import psycopg2.errorcodes
 CONFLICTS = ("40001", "40P01")
 # The database is not there, or cannot write now: the bound is a time.
 OUTAGES = ("08", "53", "57", "25006", "55P03")
+# Memory, or locks: a transaction over many polls holds one for each.
+DIVISIBLE = ("53200",)
 # Text that is no jsonb, timestamp or bigint, sums out of range, more than a batch may hold.
 POISONS = ("22", "23", "54")
 
 
 class Retry(Exception):
-    """outage: the database is not there. in_doubt: COMMIT was sent, and its result is unknown."""
+    """outage: the database is not there. in_doubt: COMMIT was sent, and its result is unknown. divisible: a smaller batch
+    may pass."""
 
-    def __init__(self, reason, text, outage, in_doubt=False):
+    def __init__(self, reason, text, outage, in_doubt=False, divisible=False):
         super().__init__(text)
-        self.reason, self.outage, self.in_doubt = reason, outage, in_doubt
+        self.reason, self.outage, self.in_doubt, self.divisible = reason, outage, in_doubt, divisible
 
 
 class Poison(Exception):
@@ -61,7 +64,7 @@ def fault_of(error, lost, committing=False):
     if code.startswith(CONFLICTS):
         return Retry(name, text, outage=False)
     if code.startswith(OUTAGES):
-        return Retry(name, text, outage=True)
+        return Retry(name, text, outage=True, divisible=code in DIVISIBLE)
     if code.startswith(POISONS):
         return Poison(name, text)
     return None

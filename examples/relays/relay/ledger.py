@@ -35,9 +35,9 @@ FROM (VALUES ('synchronous_commit', 'off', 'on'), ('statement_timeout', '0', '30
              ('idle_in_transaction_session_timeout', '0', '30s')) AS s (name, unwanted, wanted)
 WHERE current_setting(name) = unwanted
 """
-# A dead connection has to be noticed.
-CONNECTION = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
-              "tcp_user_timeout": 30000}
+# A dead connection has to be noticed. Bodies are UTF-8, whatever the database and the environment say.
+CONNECTION = {"client_encoding": "UTF8", "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5,
+              "keepalives_count": 3, "tcp_user_timeout": 30000}
 
 
 class Receipt:

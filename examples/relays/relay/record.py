@@ -5,10 +5,14 @@ acknowledged.
 """
 
 import json
+import re
 
 REQUIRED = ("poll", "event_id")
 STRINGS = REQUIRED + ("choice", "principal", "occurred_at")
 MEMBERS = frozenset(STRINGS + ("votes", "payload"))
+# The same instant whenever and wherever it is read: "now" would be another time in each delivery, and so a conflict.
+INSTANT = re.compile(r"\d{4,6}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.]\d+)?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII)
+MOST_DETAIL = 1000              # characters; an error can quote the whole message, and not every queue has room for it
 
 
 class Invalid(Exception):
@@ -33,7 +37,7 @@ class Record:
         self.received_at = None
 
     def refuse(self, reason, detail):
-        self.reason, self.detail = reason, detail
+        self.reason, self.detail = reason, (detail or "")[:MOST_DETAIL]
 
     def read(self):
         """Look into the body; a body that is no event is refused."""
@@ -75,6 +79,8 @@ def read_event(body):
             raise Invalid("there is no member %s" % ascii(name))
         if name in STRINGS and not isinstance(event[name], (str, type(None))):
             raise Invalid("the member %s is no string" % name)
+    if event.get("occurred_at") is not None and not INSTANT.fullmatch(event["occurred_at"]):
+        raise Invalid("the member occurred_at is no date and time with a zone, such as 2026-11-30T12:00:00Z")
     return event
 
 
