@@ -76,7 +76,7 @@ sub ledger
 my $events = <<'EVENTS' =~ s/\n\z//r;
 ann|1|0/1|{"soup": 1}|
 bob|1|0/2|{"pasta": 1, "soup": 2}|{"note": "no \"salt\" \\ très chaud", "table": 7}
-dan|1|0/3|{"salad": 1}|
+dan|1|0/3|{"salad": 1}|[]
 eve|1|0/4|{"salad": 4}|["a \"list\"", null]
 EVENTS
 

@@ -264,8 +264,8 @@ main(int argc, char **argv)
 	snprintf(other_poll, sizeof(other_poll), "no-%s", poll);
 	ann = new_event((Event){other_poll, "cyd", .choice = "soup"});
 	send_event("unknown poll", &ann);
-	batch[0] = batch[2] =
-		new_event((Event){poll, "dan", .votes = "{\"salad\": 1}"});
+	batch[0] = batch[2] = new_event(
+		(Event){poll, "dan", .votes = "{\"salad\": 1}", .payload = "[]"});
 	batch[1] = new_event((Event){poll, "eve", .votes = "{\"salad\": 4}",
 								 .payload = "[\"a \\\"list\\\"\", null]"});
 	batch[3] = new_event((Event){poll, "eve", .votes = "{\"salad\": 11}"});

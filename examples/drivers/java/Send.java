@@ -198,7 +198,7 @@ public class Send implements AutoCloseable {
             new Event(poll, bob.id(), bob.principal(), null, "{\"pasta\": 3}", bob.payload(), bob.occurredAt()));
         send("unknown choice", Event.of(poll, "cyd", "stew", null, null));
         send("unknown poll", Event.of("no-" + poll, "cyd", "soup", null, null));
-        Event dan = Event.of(poll, "dan", null, "{\"salad\": 1}", null);
+        Event dan = Event.of(poll, "dan", null, "{\"salad\": 1}", "[]");
         Event eve = Event.of(poll, "eve", null, "{\"salad\": 4}", "[\"a \\\"list\\\"\", null]");
         for (Receipt receipt : acceptAll(poll, List.of(dan, eve, dan, Event.of(poll, "eve", null, "{\"salad\": 11}", null)))) {
             System.out.println("batch " + receipt.ord() + ": "

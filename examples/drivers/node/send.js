@@ -129,7 +129,7 @@ async function main(poll) {
   await send('other votes, same id', { ...bob, votes: { pasta: 3 } });
   await send('unknown choice', newEvent(poll, 'cyd', { choice: 'stew' }));
   await send('unknown poll', newEvent(`no-${poll}`, 'cyd', { choice: 'soup' }));
-  const dan = newEvent(poll, 'dan', { votes: { salad: 1 } });
+  const dan = newEvent(poll, 'dan', { votes: { salad: 1 }, payload: [] });
   const eve = newEvent(poll, 'eve', { votes: { salad: 4 }, payload: ['a "list"', null] });
   const batch = [dan, eve, dan, newEvent(poll, 'eve', { votes: { salad: 11 } })];
   for (const receipt of await acceptAll(poll, batch)) {

@@ -89,7 +89,12 @@ class Database:
 def event(poll, principal, choice=None, votes=None, payload=None):
     """choice, or votes: counts per choice. In a real system, the sender stores this before it sends it."""
     return {"poll": poll, "event_id": str(uuid.uuid4()), "principal": principal, "choice": choice,
-            "votes": votes and Json(votes), "payload": payload and Json(payload), "occurred_at": datetime.now(timezone.utc)}
+            "votes": json(votes), "payload": json(payload), "occurred_at": datetime.now(timezone.utc)}
+
+
+def json(value):
+    """An empty list is a payload, too, and would be an empty array of PostgreSQL without Json."""
+    return None if value is None else Json(value)
 
 
 def counted_text(receipt):
@@ -119,7 +124,8 @@ def main(poll):
     send("other votes, same id", dict(bob, votes=Json({"pasta": 3})))
     send("unknown choice", event(poll, "cyd", choice="stew"))
     send("unknown poll", event("no-" + poll, "cyd", choice="soup"))
-    dan, eve = event(poll, "dan", votes={"salad": 1}), event(poll, "eve", votes={"salad": 4}, payload=['a "list"', None])
+    dan = event(poll, "dan", votes={"salad": 1}, payload=[])
+    eve = event(poll, "eve", votes={"salad": 4}, payload=['a "list"', None])
     batch = [dan, eve, dan, event(poll, "eve", votes={"salad": 11})]
     for receipt in database.accept_all(poll, batch):
         text = counted_text if receipt["outcome"] in COUNTED else refused_text
