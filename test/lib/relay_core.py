@@ -47,6 +47,7 @@ class Queue:
         self.acknowledged, self.letters = [], {}
         self.bound = None
         self.later = 0
+        self.refused = {}                       # partition -> positions whose acknowledgement was not taken
 
     def ceiling(self):
         return self.bound
@@ -57,11 +58,13 @@ class Queue:
             self.letters[letter["id"]] = letter
 
     def acknowledge(self, partition, records):
+        positions = dict.fromkeys(self.refused.pop(partition, []) + [item.position for item in records])
         if self.later:
             self.later -= 1
+            self.refused[partition] = list(positions)
             raise faults.Later("not now")
-        self.book.append(("acknowledge", [item.position for item in records]))
-        self.acknowledged += [(partition, item.position) for item in records]
+        self.book.append(("acknowledge", list(positions)))
+        self.acknowledged += [(partition, position) for position in positions]
 
 
 class Database:
@@ -296,10 +299,23 @@ class Order(unittest.TestCase):
         bench.queue.later = 2
         bench.send("a", "b")
         bench.pass_time(0.6)
-        self.assertEqual((bench.positions(), len(bench.relay.windows[0])), ([], 2))
+        self.assertEqual((bench.positions(), len(bench.relay.windows[0])), ([], 1))
         bench.pass_time(20)
         self.assertEqual((bench.positions(), bench.metrics.counts["acknowledge_failures"]), ([0, 1], 2))
-        self.assertEqual(len(bench.database.batches), 1)
+        self.assertEqual((len(bench.database.batches), bench.metrics.counts["acknowledged"]), (1, 2))
+
+    def test_a_queue_that_takes_no_acknowledgement_at_all_is_no_reason_to_stop(self):
+        bench = Bench(in_flight=20)
+        bench.queue.later = 10 ** 6
+        for number in range(100):
+            self.assertGreater(bench.relay.room(), 0, number)
+            bench.send("e%d" % number)
+            bench.pass_time(1)
+        self.assertEqual((len(bench.database.entries), bench.positions()), (100, []))
+        self.assertGreater(bench.metrics.oldest_age(), 50)
+        bench.queue.later = 0
+        bench.pass_time(20)
+        self.assertEqual((bench.positions(), bench.metrics.counts["acknowledged"]), (list(range(100)), 100))
 
 
 class Outcomes(unittest.TestCase):
@@ -633,6 +649,8 @@ class Model(unittest.TestCase):
             if rng.random() < 0.05:
                 gone = None if rng.random() < 0.5 else [rng.randrange(3)]
                 (bench.relay.leave if rng.random() < 0.5 else bench.relay.forget)(gone)
+                for partition in range(3) if gone is None else gone:
+                    bench.queue.refused.pop(partition, None)
                 for offset, (partition, name) in reversed(list(enumerate(sent))):
                     again = gone is None or partition in gone
                     if again and (partition, offset) not in bench.queue.acknowledged \

@@ -258,10 +258,10 @@ class Relay:
             self.confirm_at = self.clock() + self.backoff.delay(self.confirm_failures)
             self.metrics.count("acknowledge_failures")
             log("acknowledgement not taken: %s" % fault)
+            window.owe(count - 1)               # that of the last one covers them: they need not wait here
             return
         self.confirm_failures = 0
-        window.leave(count)
-        self.metrics.count("acknowledged", count)
+        self.metrics.count("acknowledged", window.leave(count))
         for record in records:
             steps.at("acknowledged", record.partition, record.position)
 
@@ -295,5 +295,5 @@ class Relay:
         self.note_oldest()
 
     def note_oldest(self):
-        self.metrics.oldest_at = min((window.records[0].received_at for window in self.windows.values()
-                                      if window.records), default=None)
+        times = (window.oldest_at() for window in self.windows.values())
+        self.metrics.oldest_at = min((time for time in times if time is not None), default=None)

@@ -3,7 +3,7 @@
     Retry   the database could not do it now: try the same batch again
     Poison  the database cannot read this batch: find the record that is to blame, the others are fine
     Lost    the queue is out of reach: connect again, whatever was not acknowledged is delivered again
-    Later   the queue did not take an acknowledgement: repeat it
+    Later   the queue did not take an acknowledgement: repeat it, for the last record, which covers those before
 
 Any other error ends the relay with nothing acknowledged: a missing privilege or a wrong setting is no reason to call
 a million messages dead.

@@ -8,12 +8,14 @@ import itertools
 
 
 class Window:
-    """stored counts the records of the finished prefix that a committed cursor covers."""
+    """stored counts the records of the finished prefix that a committed cursor covers, owed those that are gone and that
+    the next acknowledgement covers too."""
 
     def __init__(self, partition):
         self.partition = partition
         self.records = collections.deque()
-        self.stored = 0
+        self.stored = self.owed = 0
+        self.owed_since = None                  # when the first of these was received
 
     def __len__(self):
         return len(self.records)
@@ -43,6 +45,24 @@ class Window:
         return list(itertools.islice(self.records, count))
 
     def leave(self, count):
+        """Of acknowledged records; how many these are with those that were owed."""
+        acknowledged, self.owed = count + self.owed, 0
+        self.drop(count)
+        return acknowledged
+
+    def owe(self, count):
+        """Records leave whose acknowledgement was not taken."""
+        self.owed_since = self.oldest_at()
+        self.owed += count
+        self.drop(count)
+
+    def oldest_at(self):
+        """When the first that is not acknowledged was received, None without any."""
+        if self.owed > 0:
+            return self.owed_since
+        return self.records[0].received_at if self.records else None
+
+    def drop(self, count):
         for _ in range(count):
             self.records.popleft()
         self.stored = max(0, self.stored - count)
