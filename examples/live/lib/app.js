@@ -48,6 +48,12 @@ function wantsPage(request) {
     : false;
 }
 
+// The fields of a form that was read, null without one.
+function formOf(request) {
+  const isForm = Buffer.isBuffer(request.body) && request.is('application/x-www-form-urlencoded');
+  return isForm ? [...new URLSearchParams(request.body.toString())] : null;
+}
+
 // What body-parser and the router raise has a status too; anything else is a fault of ours.
 function refusalOf(error, log) {
   if (error instanceof Refusal) return error;
@@ -120,7 +126,8 @@ export function createApp({ settings, feed, gate, streams, log }) {
     if (allow !== undefined) response.set('Allow', allow);
     if (status === 401) response.set('WWW-Authenticate', 'Bearer');
     response.status(status).set('Cache-Control', 'no-store');
-    if (wantsPage(request)) return response.type('html').send(errorPage(assets, status, message));
+    const again = retryAfter === undefined ? null : formOf(request);
+    if (wantsPage(request)) return response.type('html').send(errorPage(assets, status, message, again));
     return response.json({ error: name, detail: message, retryable: retryAfter !== undefined });
   });
   return app;

@@ -9,6 +9,7 @@
 import { EventEmitter } from 'node:events';
 import pg from 'pg';
 
+import { isIdentifier } from './identifier.js';
 import { readStates } from './states.js';
 
 const KEEP_MS = 60_000; // a poll that nobody asked for that long is forgotten
@@ -46,8 +47,10 @@ export class Feed extends EventEmitter {
   }
 
   // The state of a poll, read not longer than maxAgeMs ago; null when there is no such poll. While the database is
-  // away it is what was read last; without that, Away.
+  // away it is what was read last; without that, Away. What cannot be a name is not asked for: an error of the server
+  // would end the session, for all viewers.
   async newest(poll, maxAgeMs) {
+    if (!isIdentifier(poll)) return null;
     const entry = this.#entries.get(poll);
     if (entry !== undefined) {
       entry.usedAt = Date.now();

@@ -15,6 +15,7 @@ SELECT outcome::text, event_id, "position"::text, attempt, retryable, differs, d
        to_char(accepted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS accepted_at
 FROM poll_tally.accept_json($1, principal => $2)`;
 
+const NO_TEXT = ['22021', '22P05']; // a NUL, and what the database's encoding does not have
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 // An answer that is no receipt. `retryAfter`, in seconds, where the same event is to be sent again.
@@ -51,28 +52,29 @@ export class Gate {
   // Runs one statement, if there is room.
   async query(text, values) {
     if (this.#busy >= this.settings.pool + this.settings.queue) {
-      throw new Refusal(429, 'busy', 'Too many votes at once. Send the same event again.', soon(1));
+      throw new Refusal(429, 'busy', 'Too many requests at once.', soon(1));
     }
     this.#busy++;
     try {
       return await this.pool.query(text, values);
     } catch (error) {
-      if (error.code === '22021') throw new Refusal(400, 'invalid', 'The body is no text.');
       if (!isAway(error)) throw error;
       this.log(`gate: ${error.message}`);
-      throw new Refusal(
-        503,
-        'away',
-        'The database did not answer. The vote may be counted or not; send the same event again.',
-        soon(2),
-      );
+      throw new Refusal(503, 'away', 'The database did not answer.', soon(2));
     } finally {
       this.#busy--;
     }
   }
 
   async accept(body, principal) {
-    return (await this.query(RECEIPT, [body, principal])).rows[0];
+    try {
+      return (await this.query(RECEIPT, [body, principal])).rows[0];
+    } catch (error) {
+      if (NO_TEXT.includes(error.code)) throw new Refusal(400, 'invalid', 'The database cannot hold this text.');
+      if (error.status === 429) error.message += ' Send the same event again.';
+      if (error.status === 503) error.message += ' The vote may be counted or not; send the same event again.';
+      throw error;
+    }
   }
 
   end() {

@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto';
 
 import { barOf, formatter, localeOf } from '../public/format.js';
-import { factsOf as factsOfReceipt, said } from '../public/said.js';
+import { factsOf as factsOfReceipt, isDone, said } from '../public/said.js';
 import { html, toText } from './html.js';
 
 export const LINKS = { static: 'Not live', final: 'Final result' };
@@ -87,7 +87,8 @@ ${factsOfReceipt(receipt).map(
 }
 
 // The form carries the id of the event that it will send, so that sending it twice is one event.
-function formOf(state) {
+function formOf(state, receipt) {
+  if (receipt !== null && isDone(receipt.outcome, state.counting)) return '';
   const over =
     state.closed_at !== null || state.snapshot?.final || (state.closes_at !== null && state.closes_at <= new Date());
   if (over || !state.takes_one_choice || state.choices.length === 0) return '';
@@ -132,7 +133,7 @@ ${countsOf(snapshot, format)}
 </section>
 <section class="voting" aria-label="Voting">
 ${receiptOf(receipt)}
-${formOf(state)}
+${formOf(state, receipt)}
 </section>
 </div>
 </main>`;
@@ -155,11 +156,18 @@ ${polls.map(
   return layout(assets, 'Polls', locale, content);
 }
 
-export function errorPage(assets, status, detail) {
+// fields: those of a form that got no receipt and is to be sent again as it was, with its event's id.
+export function errorPage(assets, status, detail, fields) {
+  const again = html`<form class="again" method="post" action="">
+${fields?.map(
+  ([name, value]) => html`<input type="hidden" name="${name}" value="${value}">
+`,
+)}<button type="submit">Send the same vote again</button>
+</form>`;
   const content = html`<main>
 <header><h1>${status === 404 ? 'Not found' : 'Not now'}</h1></header>
 <p class="note">${detail}</p>
-<p><a href="">Try again</a> · <a href="/">All polls</a></p>
+${fields === null ? html`<p><a href="">Try again</a> · <a href="/">All polls</a></p>` : again}
 </main>`;
   return layout(assets, `${status}`, 'en', content);
 }

@@ -37,14 +37,14 @@ class Stream {
 
   // The stream ends behind a final snapshot.
   send(state) {
-    if (state === null) return this.response.end();
+    if (state === null) return this.end();
     if (state.snapshot === null) return undefined; // hidden
     if (this.#blockedSince !== null) {
       this.#skipped = state;
       return undefined;
     }
     this.#write(eventOf(state));
-    return state.snapshot.final ? this.response.end() : undefined;
+    return state.snapshot.final ? this.end() : undefined;
   }
 
   beat(text) {
@@ -52,11 +52,18 @@ class Stream {
     else if (Date.now() - this.#blockedSince > BLOCKED_MS) this.response.destroy();
   }
 
+  // Whoever is slow may have much to read before the end comes; until then there is nothing more to write.
+  end() {
+    this.#blockedSince ??= Date.now();
+    this.response.end();
+  }
+
   #write(text) {
-    if (!this.response.write(text)) this.#blockedSince = Date.now();
+    if (!this.response.writableEnded && !this.response.write(text)) this.#blockedSince = Date.now();
   }
 
   #drained() {
+    if (this.response.writableEnded) return;
     this.#blockedSince = null;
     const state = this.#skipped;
     this.#skipped = null;
@@ -80,7 +87,7 @@ export class Streams {
 
   end() {
     clearInterval(this.timer);
-    for (const stream of this.#open) stream.response.end();
+    for (const stream of this.#open) stream.end();
   }
 
   #beat() {
@@ -95,6 +102,7 @@ export class Streams {
   async connect(request, response) {
     const { poll } = request.params;
     const state = await this.feed.newest(poll, FRESH_MS);
+    if (response.destroyed) return; // it has gone meanwhile, and nothing would tell us again
     if (state === null) throw new Refusal(404, 'unknown_poll', 'There is no poll of this name.');
     // EventSource sends the id of what it saw last; who opens a new one says so in the address.
     const last = request.get('Last-Event-ID') ?? request.query.after;

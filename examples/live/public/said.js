@@ -10,6 +10,11 @@ const SAID = {
   conflict: 'Another vote came under the same id. That one stays; this one was not counted.',
 };
 
+// Whether whoever got this answer has no more to vote for in the poll.
+export function isDone(outcome, counting) {
+  return counting === 'once' && ['accepted', 'duplicate', 'already_responded'].includes(outcome);
+}
+
 export function said(outcome) {
   return SAID[outcome] ?? 'This vote was not counted.';
 }

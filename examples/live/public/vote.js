@@ -1,7 +1,7 @@
 // Sends a vote, and keeps the sender's rule: the id is chosen before the first try, and until an answer was seen the
 // same event is sent again, after a lost answer, a full server, a reload of the page. The receipt is the same.
 
-import { factsOf, said } from './said.js';
+import { factsOf, isDone, said } from './said.js';
 
 const LONGEST_PAUSE_MS = 20_000;
 const ANSWER_MS = 20_000;
@@ -90,8 +90,7 @@ export class Voting {
     this.#busy(false);
     this.form.elements.event_id.value = newId(); // the next one is another event
     this.#say(answer.outcome ?? answer.error, said(answer.outcome), { outcome: answer.error, ...answer });
-    const done = ['accepted', 'duplicate', 'already_responded'].includes(answer.outcome) && this.counting === 'once';
-    if (!done && answer.outcome !== 'closed') return;
+    if (!isDone(answer.outcome, this.counting) && answer.outcome !== 'closed') return;
     const focused = this.form.contains(document.activeElement);
     this.form.hidden = true;
     if (focused) this.box.focus(); // whoever works by keyboard stays where the answer is

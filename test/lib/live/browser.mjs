@@ -122,6 +122,7 @@ async function noScriptTests(browser, one_) {
   await tab.vote('Red');
   await tab.page.waitForLoadState();
   is(await tab.receipt(), 'accepted', 'without script: a vote and its receipt');
+  is(await tab.page.locator('#vote').count(), 0, 'without script: who may vote once has no form any more');
   const position = await tab.fact('Position');
   await tab.page.reload();
   is(

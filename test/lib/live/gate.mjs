@@ -21,6 +21,7 @@ import {
 } from './site.mjs';
 import { postgrestTests } from './postgrest.mjs';
 import { feedTests } from './feed.mjs';
+import { viewerTests } from './slow.mjs';
 
 const { STATUS_OF } = await import(`${LIVE}/lib/outcomes.js`);
 const { issueToken } = await import(`${LIVE}/lib/principal.js`);
@@ -223,6 +224,40 @@ async function formPostTests(site) {
   );
 }
 
+function feeds() {
+  return one(`SELECT array_agg(pid ORDER BY pid)::text FROM pg_stat_activity WHERE application_name = 'poll_tally live feed'`);
+}
+
+// What cannot be the name of a poll: the database is not asked, since its error would end the session of all viewers.
+async function nameTests(site) {
+  const before = await feeds();
+  for (const name of ['%00', 'a%00b', '%E2%82%AC', '%22', 'x'.repeat(65), '%20', '%0A']) {
+    for (const path of [`/polls/${name}`, `/polls/${name}/snapshot`, `/polls/${name}/stream`]) {
+      is((await post(site, '', { method: 'GET', path })).status, 404, `GET ${path.slice(0, 30)}`);
+    }
+    const headers = { 'Content-Type': 'application/x-www-form-urlencoded' };
+    const fields = new URLSearchParams({ event_id: randomUUID(), candidate_id: 'soup' }).toString();
+    is((await post(site, fields, { path: `/polls/${name}`, headers })).status, 404, `a form for ${name.slice(0, 20)}`);
+  }
+  is((await post(site, '', { method: 'GET', path: '/polls/lunch' })).status, 200, 'the page of a poll, after them');
+  is(await feeds(), before, 'no session was ended');
+}
+
+// A database of another encoding: what it cannot hold is invalid there.
+async function encodingTests() {
+  await sql(`CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'`);
+  const session = await newSession({ database: 'latin' });
+  await session.query('CREATE EXTENSION poll_tally');
+  await session.query(readFileSync(`${LIVE}/setup.sql`, 'utf8'));
+  await session.query(`SELECT poll_tally.create_poll('lunch', '{soup}')`);
+  await session.end();
+  const site = await new Site('latin', { PGDATABASE: 'latin' }).start();
+  const { status, answer } = await post(site, body('lunch', 'soup', '\u20ac'));
+  is([status, answer.error], [400, 'invalid'], 'a character that the database does not have: 400');
+  is((await post(site, body('lunch', 'soup'))).status, 201, 'others are accepted');
+  await site.end('SIGTERM');
+}
+
 // A poll of one lane whose lane is taken: its votes wait.
 async function blockLane(poll) {
   const session = await newSession();
@@ -249,6 +284,7 @@ async function fullTests(site) {
   const full = await post(site, text, { principal: 'late' });
   is([full.status, full.answer.retryable], [429, true], 'a full pool is 429');
   ok(/^[1-9]\d*$/.test(full.headers.get('Retry-After')), 'with Retry-After in seconds');
+  const again = await fullFormTests(site);
   await release();
   is(
     (await Promise.all(first)).map(({ status }) => status),
@@ -256,6 +292,30 @@ async function fullTests(site) {
     'those that waited are accepted',
   );
   is((await post(site, text, { principal: 'late' })).status, 201, 'and the refused one, sent again');
+  is((await again()).status, 201, 'and that of the form');
+  is((await again()).status, 200, 'once');
+}
+
+// Without script: the page that says that it is full has the same vote to send again. Returns what sends it.
+async function fullFormTests(site) {
+  const options = {
+    path: '/polls/narrow',
+    principal: 'form',
+    headers: { 'Content-Type': 'application/x-www-form-urlencoded', Accept: 'text/html' },
+  };
+  const fields = { event_id: 'of-a-form', candidate_id: `a"'<&>` };
+  const { status, answer } = await post(site, new URLSearchParams(fields).toString(), options);
+  const hidden = [...answer.matchAll(/<input type="hidden" name="([^"]*)" value="([^"]*)">/g)];
+  is(
+    [status, hidden.map(([, name, value]) => [name, value])],
+    [429, [['event_id', 'of-a-form'], ['candidate_id', 'a&quot;&#39;&lt;&amp;&gt;']]],
+    'a form that came to a full pool: the page has its fields',
+  );
+  ok(answer.includes('<form class="again" method="post" action="">') && !answer.includes('Try again'), 'to be sent again');
+  fields.candidate_id = 'a';
+  const first = await post(site, new URLSearchParams(fields).toString(), options);
+  const said = [...first.answer.matchAll(/<input type="hidden" name="([^"]*)" value="([^"]*)">/g)];
+  return () => post(site, new URLSearchParams(said.map(([, name, value]) => [name, value])).toString(), options);
 }
 
 // The connection is cut when the vote is counted and the answer not read.
@@ -327,6 +387,9 @@ async function main() {
   await whoTests(two);
   await formTests(two);
   await formPostTests(two);
+  await nameTests(two);
+  await encodingTests();
+  await viewerTests();
   await fullTests(one_);
   await lostAnswerTests(two, one_);
   await killedGateTests(one_, two);
