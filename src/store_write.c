@@ -106,8 +106,6 @@ store_trim_row(HeapTuple row)
 	int first_null = 0;
 	int offset;
 
-	if (!HeapTupleHasNulls(row))
-		return;
 	while (natts > 1 && att_isnull(natts - 1, header->t_bits))
 		natts--;
 	while (first_null < natts && !att_isnull(first_null, header->t_bits))
@@ -131,7 +129,8 @@ store_form_row(StoreWriter *writer)
 	HeapTuple row = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values,
 									slot->tts_isnull);
 
-	store_trim_row(row);
+	if (HeapTupleHasNulls(row))
+		store_trim_row(row);
 	row->t_tableOid = RelationGetRelid(writer->table);
 	return row;
 }

@@ -79,6 +79,14 @@ COMMIT;
 SELECT outcome FROM retract_event('retract', 'r1', 'back-1');
 SELECT t.* FROM pg_temp.told('retract') AS t;
 
+-- a vote whose difference from the one that it replaces does not fit, and one that does
+SELECT create_poll('latest', '{a}', counting => 'latest', min_weight => -9223372036854775807, max_weight => 9223372036854775807,
+                   max_lanes => 4, publish_every => '1 day');
+SELECT outcome FROM accept_event('latest', 'l1', principal => 'ann', votes => '{"a": -5}');
+SELECT r.* FROM pg_temp.raised($$SELECT poll_tally.accept_event('latest', 'l2', principal => 'ann', votes => '{"a": 9223372036854775803}')$$) AS r;
+SELECT outcome FROM accept_event('latest', 'l3', principal => 'ann', votes => '{"a": 9223372036854775802}');
+SELECT t.* FROM pg_temp.told('latest') AS t;
+
 -- choices with rows of their own, in two lanes
 SELECT create_counter('own-rows', publish_every => '1 day');
 BEGIN;
