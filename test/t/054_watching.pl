@@ -63,7 +63,7 @@ make_poll($node, 'postgres', 'hidden', "hidden_until_close => true, publish_ever
 make_poll($node, 'postgres', 'few', "publish_min_events => 5, publish_every => '100 milliseconds'");
 make_poll($node, 'postgres', 'hourly', "publish_every => '1 hour'");
 make_poll($node, 'postgres', 'over');
-make_poll($node, 'postgres', 'ending', "closes_at => now() + interval '4 seconds', publish_every => '100 milliseconds'");
+make_poll($node, 'postgres', 'ending', "closes_at => now() + interval '1 hour', publish_every => '100 milliseconds'");
 $node->safe_psql('postgres', q{SELECT poll_tally.close_poll('over')});
 my $t0 = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
 set_all($node, 'poll_tally.publish' => 'off');
@@ -101,6 +101,7 @@ my $due = $node->safe_psql('postgres', q{SELECT due_since FROM poll_tally.stalle
 
 # --- past its deadline ----------------------------------------------------------------------------------------------
 
+$node->safe_psql('postgres', q{SELECT poll_tally.alter_poll('ending', closes_at => clock_timestamp() + interval '300 milliseconds')});
 my $since_deadline = q{SELECT clock_timestamp() > closes_at FROM poll_tally.polls WHERE poll = 'ending'};
 ok($node->poll_query_until('postgres', $since_deadline), 'the deadline of a stalled poll passes');
 query_is($node, 'postgres', q{SELECT due_since FROM poll_tally.stalled('0') WHERE poll = 'ending'}, $due,
