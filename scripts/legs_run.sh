@@ -148,7 +148,7 @@ valgrind_tests()
 	if [[ -n ${POLL_TALLY_DEEP:-} ]]; then
 		say regress isolation pgtap
 	else
-		say sql/position sql/tally sql/accept sql/rules sql/snapshots sql/triggers specs/twin
+		say sql/position sql/tally sql/accept sql/snapshots sql/triggers specs/twin
 	fi
 }
 

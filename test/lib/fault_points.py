@@ -9,6 +9,8 @@ first one should have done. Prints the counts; "# point NAME: ..." says what was
 
 import collections
 import sys
+import threading
+import time
 
 import psycopg2
 
@@ -79,13 +81,28 @@ class Faults(Points):
         return what
 
     def ready_waiting(self):
-        """Another transaction has entered one of the batch's ids; it ends, or waits for its end in vain, by itself."""
+        """Another transaction has entered one of the batch's ids; it ends once the batch waits for it."""
         what = self.new_events("points", 6)
         what["holder"] = self.connect()
         cursor = what["holder"].cursor()
-        cursor.execute("SET idle_in_transaction_session_timeout = '300ms'; BEGIN")
+        cursor.execute("BEGIN")
         self.do_accept(cursor, dict(what, ids=what["ids"][3:4]))
+        what["release"] = threading.Thread(target=self.release, args=(what["holder"], what["holder"].get_backend_pid()))
+        what["release"].start()
         return what
+
+    def release(self, holder, pid):
+        try:
+            watcher = self.connect()
+            cursor = watcher.cursor()
+            while not holder.closed:
+                cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", (pid,))
+                if cursor.fetchone()[0] > 0:
+                    holder.close()
+                time.sleep(0.01)
+            watcher.close()
+        except psycopg2.OperationalError:
+            pass                # a kill ends all sessions, the holder's too
 
     do_waiting = Points.do_batch
 
@@ -157,6 +174,7 @@ class Faults(Points):
         connection.close()
         if "holder" in what:
             what["holder"].close()
+            what["release"].join()
         self.await_server(pid)
         there = self.figures["there"]
         getattr(self, "judge_" + operation, self.judge_events)(what, answer, error)
