@@ -65,28 +65,51 @@ key_close_rows(Store *store)
 	store_close(store);
 }
 
+/*
+ * How many choices were given to a poll by name, as of a version of its row:
+ * add_choice makes another one.  There can be many, and every new key asks.
+ */
+#define KEY_GIVEN 16
+static struct
+{
+	Oid table; /* of the extension that it is of */
+	int32 poll_id;
+	StoreVersion version;
+	int64 keys;
+} key_given[KEY_GIVEN];
+
 /* The choices that were given to the poll by name. */
 static int64
-key_count_given(int32 poll_id)
+key_count_given(const Poll *poll)
 {
+	int slot = (uint32) poll->poll_id % KEY_GIVEN;
+	Oid table = store_relation_oid("choice");
 	Store store;
-	int64 keys = 0;
 
-	key_open_rows(&store, "choice", "choice_pkey", poll_id);
+	if (key_given[slot].table == table &&
+		key_given[slot].poll_id == poll->poll_id &&
+		store_version_equal(key_given[slot].version, poll->version))
+		return key_given[slot].keys;
+	key_given[slot].table = InvalidOid;
+	key_given[slot].keys = 0;
+	key_open_rows(&store, "choice", "choice_pkey", poll->poll_id);
 	while (store_scan_next(&store))
-		keys++;
+		key_given[slot].keys++;
 	key_close_rows(&store);
-	return keys;
+	key_given[slot].table = table;
+	key_given[slot].poll_id = poll->poll_id;
+	key_given[slot].version = poll->version;
+	return key_given[slot].keys;
 }
 
 /* At most this many keys are known, by what the lanes say. */
 static int64
-key_upper_bound(int32 poll_id)
+key_upper_bound(const Poll *poll)
 {
-	int64 keys = key_count_given(poll_id) + pending_keys(poll_id);
+	int64 keys = key_count_given(poll) + pending_keys(poll->poll_id);
 	Store store;
 
-	key_open_rows(&store, "lane", "lane_pkey", poll_id);
+	key_open_rows(&store, "lane", "lane_pkey", poll->poll_id);
 	while (store_scan_next(&store))
 		keys += DatumGetInt64(store_get_notnull(&store, LANE_KEYS));
 	key_close_rows(&store);
@@ -108,13 +131,13 @@ key_is_given(int32 poll_id, const text *choice)
  * rows stand together.
  */
 static int64
-key_count_exactly(int32 poll_id)
+key_count_exactly(const Poll *poll)
 {
-	int64 keys = key_count_given(poll_id);
+	int64 keys = key_count_given(poll);
 	text *last = NULL;
 	Store store;
 
-	key_open_rows(&store, "lane_count", "lane_count_pkey", poll_id);
+	key_open_rows(&store, "lane_count", "lane_count_pkey", poll->poll_id);
 	while (store_scan_next(&store))
 	{
 		text *choice =
@@ -126,7 +149,7 @@ key_count_exactly(int32 poll_id)
 		if (last != NULL)
 			pfree(last);
 		last = store_get_text(&store, LANE_COUNT_CHOICE_COLUMN);
-		keys += key_is_given(poll_id, last) ? 0 : 1;
+		keys += key_is_given(poll->poll_id, last) ? 0 : 1;
 	}
 	key_close_rows(&store);
 	return keys;
@@ -159,13 +182,13 @@ key_may_add(const Poll *poll, LaneHold *hold, const Tally *effect)
 
 	if (unknown == 0)
 		return true;
-	bound = key_upper_bound(poll->poll_id);
+	bound = key_upper_bound(poll);
 	if (bound + unknown <= settings_max_keys)
 		return true;
 	if (key_counted.table != table || key_counted.poll_id != poll->poll_id ||
 		key_counted.bound != bound)
 	{
-		key_counted.keys = key_count_exactly(poll->poll_id);
+		key_counted.keys = key_count_exactly(poll);
 		key_counted.table = table;
 		key_counted.poll_id = poll->poll_id;
 		key_counted.bound = bound;

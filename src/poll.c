@@ -88,6 +88,8 @@ poll_deform(Store *store, Poll *poll)
 	poll->closes_at = poll_get_int8(store, POLL_CLOSES_AT, DT_NOEND);
 	(void) store_get(store, POLL_CLOSED_AT, &isnull);
 	poll->closed = !isnull;
+	if (poll->open_choices)
+		poll->version = store_version(store);
 }
 
 typedef struct PollMemory

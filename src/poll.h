@@ -7,6 +7,7 @@
 
 #include "event.h"
 #include "receipt.h"
+#include "store.h"
 
 typedef enum PollCounting
 {
@@ -35,6 +36,8 @@ typedef struct Poll
 	bool exact;            /* see exact.h */
 	TimestampTz opens_at;  /* DT_NOBEGIN: since ever */
 	TimestampTz closes_at; /* DT_NOEND: never */
+	StoreVersion version;  /* of the row, with open_choices; add_choice makes
+							* another one */
 } Poll;
 
 /* Columns of the table poll that C code reads. */

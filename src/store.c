@@ -312,15 +312,28 @@ store_is_owned(Store *store, StoreKey *key)
 	return store_find_with(store, key, &dirty, ForwardScanDirection);
 }
 
+static TransactionId
+store_xmin(Store *store)
+{
+	bool isnull;
+
+	return DatumGetTransactionId(
+		slot_getsysattr(store->slot, MinTransactionIdAttributeNumber, &isnull));
+}
+
+StoreVersion
+store_version(Store *store)
+{
+	StoreVersion version = {store->slot->tts_tid, store_xmin(store)};
+
+	return version;
+}
+
 /* Was the row that the slot holds written by this transaction? */
 static bool
 store_is_own_row(Store *store)
 {
-	bool isnull;
-	Datum xmin =
-		slot_getsysattr(store->slot, MinTransactionIdAttributeNumber, &isnull);
-
-	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+	return TransactionIdIsCurrentTransactionId(store_xmin(store));
 }
 
 /*

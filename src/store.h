@@ -232,6 +232,22 @@ store_get_notnull(Store *store, AttrNumber attribute)
 	return value;
 }
 
+/* Which version of a row it is: no two are alike, as long as they are there. */
+typedef struct StoreVersion
+{
+	ItemPointerData tid;
+	TransactionId xmin;
+} StoreVersion;
+
+/* The version of the row found last. */
+extern StoreVersion store_version(Store *store);
+
+static inline bool
+store_version_equal(StoreVersion a, StoreVersion b)
+{
+	return a.xmin == b.xmin && ItemPointerEquals(&a.tid, &b.tid);
+}
+
 /* A copy, in the current context, of a text column; NULL for NULL. */
 extern text *store_get_text(Store *store, AttrNumber attribute);
 

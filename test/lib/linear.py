@@ -63,6 +63,13 @@ def one_select(cursor, poll, count):
     return count - cursor.fetchone()[0]
 
 
+def new_keys(cursor, poll, count):
+    """Each event brings a key of its own."""
+    cursor.execute("SELECT count(*) FROM generate_series(1, %d) AS n, %s AS a WHERE a.outcome = 'accepted'"
+                   % (count, CALL.format(poll=poll, n="n").replace("'choice-' || n % 10", "'key-' || n")))
+    return count - cursor.fetchone()[0]
+
+
 def loop(body):
     def run(cursor, poll, count):
         call = CALL.format(poll=poll, n="n")
@@ -105,6 +112,7 @@ def savepoints(cursor, poll, count):
 FORMS = {
     "select": (one_select, CHOICES),
     "wide": (one_select, 1500),
+    "keys": (new_keys, None),           # as many choices as events, and an open set of them
     "loop": (loop(ACCEPT), CHOICES),
     "statements": (statements, CHOICES),
     "reads": (loop(ACCEPT + READ), CHOICES),
@@ -123,8 +131,8 @@ def measure(connection, form, poll, count):
     """Seconds of one transaction with its commit; how often something was missing, in it or after it."""
     run, choices = FORMS[form]
     cursor = connection.cursor()
-    cursor.execute("SELECT poll_tally.create_poll(%s, array(SELECT 'choice-' || n FROM generate_series(0, %s) AS n))",
-                   (poll, choices - 1))
+    cursor.execute("SELECT poll_tally.create_poll(%s, array(SELECT 'choice-' || n FROM generate_series(0, %s) AS n),"
+                   " open_choices => %s)", (poll, (choices or count) - 1, choices is None))
     connection.commit()
     start = processor_seconds(connection)
     missing = run(cursor, poll, count)
