@@ -651,6 +651,8 @@ CREATE TABLE poll_tally.choice (
     label text,
     PRIMARY KEY (poll_id, choice)
 );
+-- One poll of very many choices is no reason to read all of them for another.
+ALTER TABLE poll_tally.choice ALTER COLUMN poll_id SET (n_distinct = -0.02);
 COMMENT ON TABLE poll_tally.choice IS 'choices of polls; counts of narrow ones are kept in the lane''s own row';
 
 CREATE TABLE poll_tally.roll (
@@ -681,6 +683,7 @@ CREATE TABLE poll_tally.lane_count (
     count bigint NOT NULL,
     PRIMARY KEY (poll_id, choice, lane)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE poll_tally.lane_count ALTER COLUMN poll_id SET (n_distinct = -0.001);
 COMMENT ON TABLE poll_tally.lane_count IS 'counts of the choices that are not narrow, by lane; guarded by the lane''s lock';
 
 -- src/ledger.c knows the order of the columns.
@@ -844,21 +847,36 @@ CREATE FUNCTION poll_tally.total_if_fits(counts poll_tally.tally) RETURNS bigint
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'tally_total_if_fits';
 COMMENT ON FUNCTION poll_tally.total_if_fits(poll_tally.tally) IS 'total of all counts; NULL when it does not fit into bigint';
 
+-- From poll by poll, so that one of very many keys is no reason to read them for another.
 CREATE VIEW poll_tally.poll_key WITH (security_barrier) AS
-SELECT c.poll_id, c.choice, c.label, c.ord, c.narrow
-FROM poll_tally.choice AS c
-UNION ALL
-SELECT DISTINCT w.poll_id, w.choice, NULL::text, NULL::integer, false
-FROM poll_tally.lane_count AS w
-WHERE NOT EXISTS (SELECT FROM poll_tally.choice AS c
-                  WHERE c.poll_id = w.poll_id AND c.choice = w.choice);
+SELECT p.poll, p.poll_id, k.choice, k.label, k.ord, k.narrow
+FROM poll_tally.poll AS p
+CROSS JOIN LATERAL (
+    SELECT c.choice, c.label, c.ord, c.narrow
+    FROM poll_tally.choice AS c WHERE c.poll_id = p.poll_id
+    UNION ALL
+    SELECT DISTINCT w.choice, NULL::text, NULL::integer, false
+    FROM poll_tally.lane_count AS w
+    WHERE w.poll_id = p.poll_id
+      AND NOT EXISTS (SELECT FROM poll_tally.choice AS c
+                      WHERE c.poll_id = w.poll_id AND c.choice = w.choice)
+) AS k;
 COMMENT ON VIEW poll_tally.poll_key IS 'choices of polls by number: those given by name, and those that events made known to an open-choice poll';
 
 CREATE FUNCTION poll_tally.is_wide(poll_id integer) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT EXISTS (SELECT FROM poll_tally.poll_key AS k
-                   WHERE k.poll_id = is_wide.poll_id OFFSET 1000);
+    -- The keys of a lane are different ones, and those of two lanes may be the
+    -- same: so most often there is no need to look at the keys.
+    SELECT CASE
+        WHEN g.given > 1000 OR n.most > 1000 THEN true
+        WHEN g.given + n.keys <= 1000 THEN false
+        ELSE EXISTS (SELECT FROM poll_tally.poll_key AS k
+                     WHERE k.poll_id = is_wide.poll_id OFFSET 1000) END
+    FROM (SELECT count(*) FROM (SELECT FROM poll_tally.choice AS c
+                                WHERE c.poll_id = is_wide.poll_id LIMIT 1001) AS f) AS g (given),
+         (SELECT coalesce(max(l.keys), 0), coalesce(sum(l.keys), 0) FROM poll_tally.lane AS l
+          WHERE l.poll_id = is_wide.poll_id) AS n (most, keys);
 END;
 COMMENT ON FUNCTION poll_tally.is_wide(integer) IS 'whether a poll has more choices than a snapshot carries, 1,000';
 
@@ -1015,9 +1033,8 @@ FROM poll_tally.poll AS p;
 COMMENT ON VIEW poll_tally.polls IS 'polls, their settings, and how many ledger entries each has';
 
 CREATE VIEW poll_tally.choices WITH (security_barrier) AS
-SELECT p.poll::text, k.choice::text, k.label, k.ord
-FROM poll_tally.poll_key AS k
-JOIN poll_tally.poll AS p ON p.poll_id = k.poll_id;
+SELECT k.poll::text, k.choice::text, k.label, k.ord
+FROM poll_tally.poll_key AS k;
 COMMENT ON VIEW poll_tally.choices IS 'choices of polls; ord is the order in which they were named, NULL for one that an event made known';
 
 CREATE VIEW poll_tally.counted WITH (security_barrier) AS

@@ -90,8 +90,9 @@ snapshot_try_lock(int32 poll_id)
  * $4: it will be announced.
  *
  * Set-based, since a pass may publish thousands of polls.  The functions are
- * called for the few that have gaps among their lanes, or counts in rows of
- * their own.
+ * called for the few that have gaps among their lanes, or may have counts in
+ * rows of their own; once for each, so the counts are worked out before they are
+ * used.
  */
 static StoreStatement publish_snapshots = {
 	"WITH lanes AS ("
@@ -99,18 +100,18 @@ static StoreStatement publish_snapshots = {
 	"  sum(l.seq)::bigint AS position, array_agg(l.seq ORDER BY l.lane) AS seqs,"
 	"  poll_tally.sum(l.counts) AS counts"
 	" FROM poll_tally.lane l WHERE l.poll_id = ANY ($1) GROUP BY l.poll_id),"
-	" counted AS ("
+	" counted AS MATERIALIZED ("
 	" SELECT b.poll_id, b.revision + 1 AS revision,"
 	"  coalesce(l.position, 0) AS position,"
 	"  CASE WHEN l.lanes = l.last + 1 THEN l.seqs"
 	"   ELSE poll_tally.frontier_of(b.poll_id) END AS frontier,"
-	"  CASE WHEN NOT EXISTS (SELECT FROM poll_tally.lane_count w"
-	"     WHERE w.poll_id = b.poll_id) AND NOT EXISTS (SELECT"
-	"     FROM poll_tally.choice c WHERE c.poll_id = b.poll_id OFFSET 1000)"
+	"  CASE WHEN NOT p.open_choices AND NOT EXISTS (SELECT"
+	"     FROM poll_tally.choice c WHERE c.poll_id = b.poll_id AND NOT c.narrow)"
 	"   THEN coalesce(l.counts, '{}')"
 	"   WHEN NOT poll_tally.is_wide(b.poll_id)"
 	"   THEN poll_tally.counts_of(b.poll_id) END AS counts"
-	" FROM poll_tally.publication b LEFT JOIN lanes l ON l.poll_id = b.poll_id"
+	" FROM poll_tally.publication b JOIN poll_tally.poll p ON p.poll_id = b.poll_id"
+	" LEFT JOIN lanes l ON l.poll_id = b.poll_id"
 	" WHERE b.poll_id = ANY ($1)"
 	"  AND ($3 OR coalesce(l.position, 0) > b.included_position)),"
 	" inserted AS ("

@@ -322,6 +322,26 @@ ALTER TABLE ledger DISABLE TRIGGER ledger_guard;
 UPDATE ledger SET position = '0/0' WHERE event_id = 'read-2';
 SELECT check_name FROM verify_poll('read') WHERE NOT ok AND check_name <> 'snapshots';
 ROLLBACK;
+-- chains of principals: a first entry that says it is a second attempt, one beyond what is allowed, one that begins at 2,
+-- one with a hole, and all four at once
+CREATE FUNCTION pg_temp.chains() RETURNS TABLE (damage text, ok boolean, actual text) LANGUAGE plpgsql AS $$
+BEGIN
+    FOREACH damage IN ARRAY ARRAY[
+        '(''one'', 1, 2, 1)', '(''one'', 1, 3, 0)', '(''one'', 2, 1, 0)',
+        '(''one'', 1, 1, 0), (''one'', 3, 2, 1), (''two'', 1, 1, 0)',
+        '(''one'', 1, 2, 1), (''two'', 1, 3, 0), (''three'', 2, 1, 0), (''four'', 1, 1, 0), (''four'', 3, 2, 1), (''five'', 1, 1, 0)'] LOOP
+        EXECUTE format('INSERT INTO ledger (poll_id, position, accepted_at, event_id, votes, principal, link, attempt, granted)
+            SELECT p.poll_id, (''0/'' || 3 + row_number() OVER ())::event_position, now(), ''stray-'' || row_number() OVER (), ''{"a": 1}'', d.*
+            FROM poll AS p, (VALUES %s) AS d (principal, link, attempt, granted) WHERE p.poll = ''read''', damage);
+        SELECT v.ok, v.actual INTO ok, actual FROM verify_poll('read') AS v WHERE check_name = 'principals';
+        RETURN NEXT;
+        DELETE FROM ledger WHERE event_id LIKE 'stray-%';
+    END LOOP;
+END $$;
+BEGIN;
+ALTER TABLE ledger DISABLE TRIGGER ledger_guard;
+SELECT * FROM pg_temp.chains();
+ROLLBACK;
 SELECT pg_temp.verified('read'), pg_temp.verified('read-wide');
 
 -- verify_poll above READ COMMITTED would lie, so it refuses; in a read-only transaction it works
