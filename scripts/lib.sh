@@ -300,6 +300,15 @@ make_fast_folder()
 	((EUID != 0)) || chown "$SERVER_USER:" "$FAST"
 }
 
+# make_small_disk MEGABYTES: $WORK/small, a file system that tests may fill; none for who may not mount one.
+make_small_disk()
+{
+	((EUID == 0)) || return 0
+	as_server mkdir "$WORK/small"
+	mount -t tmpfs -o "size=$1m,mode=700,uid=$(id -u "$SERVER_USER")" tmpfs "$WORK/small" 2>/dev/null || return 0
+	export POLL_TALLY_SMALL_DISK=$WORK/small
+}
+
 # A file may outlive its server, and its process id be another's by then: the server's working folder tells.
 stop_servers()
 {
@@ -320,6 +329,7 @@ on_exit()
 	if [[ -n $WORK && -d $WORK ]]; then
 		cd /
 		stop_servers
+		! mountpoint -q "$WORK/small" || umount "$WORK/small"
 		if [[ ${KEEP:-} == 1 ]]; then
 			printf 'kept: %s\n' "$WORK" >&2
 		else
