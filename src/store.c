@@ -324,7 +324,8 @@ store_xmin(Store *store)
 StoreVersion
 store_version(Store *store)
 {
-	StoreVersion version = {store->slot->tts_tid, store_xmin(store)};
+	StoreVersion version = {store->table->rd_rel->relfilenode,
+							store->slot->tts_tid, store_xmin(store)};
 
 	return version;
 }

@@ -232,9 +232,14 @@ store_get_notnull(Store *store, AttrNumber attribute)
 	return value;
 }
 
-/* Which version of a row it is: no two are alike, as long as they are there. */
+/*
+ * Which version of a row it is.  No two of one file are alike: one transaction's
+ * versions stand in different places, but VACUUM FULL can put a later one where
+ * an earlier one stood.
+ */
 typedef struct StoreVersion
 {
+	Oid file;
 	ItemPointerData tid;
 	TransactionId xmin;
 } StoreVersion;
@@ -245,7 +250,8 @@ extern StoreVersion store_version(Store *store);
 static inline bool
 store_version_equal(StoreVersion a, StoreVersion b)
 {
-	return a.xmin == b.xmin && ItemPointerEquals(&a.tid, &b.tid);
+	return a.file == b.file && a.xmin == b.xmin &&
+		   ItemPointerEquals(&a.tid, &b.tid);
 }
 
 /* A copy, in the current context, of a text column; NULL for NULL. */

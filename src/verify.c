@@ -26,7 +26,11 @@
  * for these three, however many are kept.
  * principals: each principal's chain has every link once, attempts go up by one
  * with each event, and none has more than the rules allow.  The first links are
- * judged as they are read; the chains are put in order only where there are more.
+ * judged as they are read, and that no principal has two of them by counting the
+ * principals; the chains are put in order only where there are more.
+ *
+ * What a damaged entry says need not make sense: its lane may be one that no poll
+ * can have, and it may be in no chain though it has a principal.
  *
  * OFFSET 0 hides the expressions from the planner, which would take every entry
  * for a group of its own and sort them.
@@ -40,18 +44,21 @@ static StoreStatement verify = {
 	"   FROM snaps s ORDER BY s.nth) AS upto"
 	" FROM generate_series(0, 63) AS g (lane)),"
 	" entry AS ("
-	" SELECT b.lane, poll_tally.seq(l.position) AS seq,"
+	" SELECT poll_tally.lane(l.position) AS lane, poll_tally.seq(l.position) AS seq,"
 	"  width_bucket(poll_tally.seq(l.position) - 1, b.upto) + 1 AS nth,"
-	"  coalesce(l.effect, l.votes) AS effect, l.link > 1 AS chained,"
-	"  l.link < 1 OR l.link = 1 AND ("
+	"  coalesce(l.effect, l.votes) AS effect, l.link = 1 AS first_link,"
+	"  l.link > 1 AS chained,"
+	"  (l.principal IS NULL) <> (l.link IS NULL) OR l.link < 1 OR l.link = 1 AND ("
 	"   coalesce(l.attempt, l.link) <> CASE WHEN l.retracts IS NULL THEN 1 ELSE 0 END OR"
 	"   l.retracts IS NULL AND coalesce(l.attempt, l.link) - coalesce(l.granted, 0) >"
 	"    (SELECT p.max_attempts FROM poll_tally.poll p WHERE p.poll_id = $1)) AS wrong"
-	" FROM poll_tally.ledger l JOIN bounds b ON b.lane = poll_tally.lane(l.position)"
+	" FROM poll_tally.ledger l"
+	"  LEFT JOIN bounds b ON b.lane = poll_tally.lane(l.position)"
 	" WHERE l.poll_id = $1 OFFSET 0),"
 	" part AS MATERIALIZED ("
 	" SELECT e.lane, e.nth, count(*) AS entries, min(e.seq) AS first,"
 	"  max(e.seq) AS last, poll_tally.sum(e.effect) AS effect,"
+	"  count(*) FILTER (WHERE e.first_link) AS first_links,"
 	"  count(*) FILTER (WHERE e.chained) AS chained,"
 	"  count(*) FILTER (WHERE e.wrong) AS wrong"
 	" FROM entry e GROUP BY e.lane, e.nth),"
@@ -87,6 +94,10 @@ static StoreStatement verify = {
 	"    unnest(r.frontier) AS f) OR r.included_position <> r.entries OR"
 	"   (r.final AND r.entries <> (SELECT coalesce(sum(p.entries), 0) FROM part p))), 'none')"
 	" FROM recounted r),"
+	" twice (wrong) AS ("
+	" SELECT count(l.principal) - count(DISTINCT l.principal)"
+	" FROM poll_tally.ledger l WHERE l.poll_id = $1 AND l.link = 1"
+	"  AND (SELECT sum(p.first_links) > 0 FROM part p)),"
 	" chained AS ("
 	" SELECT l.link, row_number() OVER w AS nth_link,"
 	"  coalesce(l.attempt, l.link) AS attempt,"
@@ -99,7 +110,8 @@ static StoreStatement verify = {
 	"  ROWS UNBOUNDED PRECEDING)),"
 	" principals (expected, actual) AS ("
 	" SELECT '0 entries out of order or beyond max_attempts', count(*) +"
-	"  (SELECT coalesce(sum(a.wrong), 0) FROM part a) ||"
+	"  (SELECT coalesce(sum(a.wrong), 0) FROM part a) +"
+	"  (SELECT t.wrong FROM twice t) ||"
 	"  ' entries out of order or beyond max_attempts'"
 	" FROM chained c, poll_tally.poll p WHERE p.poll_id = $1 AND c.link > 1 AND"
 	"  (c.link <> c.nth_link OR c.attempt <> c.nth_event OR"
