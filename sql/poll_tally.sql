@@ -354,6 +354,7 @@ COMMENT ON FUNCTION poll_tally.tally_sum_final(pg_catalog.internal) IS
 CREATE AGGREGATE poll_tally.sum(tally poll_tally.tally) (
 	SFUNC = poll_tally.tally_sum_transition,
 	STYPE = pg_catalog.internal,
+	SSPACE = 512,  -- of a few choices, as most tallies are
 	FINALFUNC = poll_tally.tally_sum_final,
 	COMBINEFUNC = poll_tally.tally_sum_combine,
 	SERIALFUNC = poll_tally.tally_sum_serialize,
@@ -362,6 +363,32 @@ CREATE AGGREGATE poll_tally.sum(tally poll_tally.tally) (
 );
 COMMENT ON AGGREGATE poll_tally.sum(poll_tally.tally) IS
 	'sum of tallies, choice by choice; NULL over no rows';
+
+CREATE FUNCTION poll_tally.tally_sum_add_part(state pg_catalog.internal, part pg_catalog.bytea) RETURNS pg_catalog.internal
+	AS 'MODULE_PATHNAME', 'tally_sum_add_part'
+	LANGUAGE C IMMUTABLE CALLED ON NULL INPUT PARALLEL SAFE;
+COMMENT ON FUNCTION poll_tally.tally_sum_add_part(pg_catalog.internal, pg_catalog.bytea) IS
+	'sum_parts(bytea): add a part to the state';
+
+CREATE AGGREGATE poll_tally.sum_part(tally poll_tally.tally) (
+	SFUNC = poll_tally.tally_sum_transition,
+	STYPE = pg_catalog.internal,
+	SSPACE = 512,
+	FINALFUNC = poll_tally.tally_sum_serialize,
+	PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE poll_tally.sum_part(poll_tally.tally) IS
+	'sum of tallies, for sum_parts: it is exact also where it does not fit into a tally';
+
+CREATE AGGREGATE poll_tally.sum_parts(part pg_catalog.bytea) (
+	SFUNC = poll_tally.tally_sum_add_part,
+	STYPE = pg_catalog.internal,
+	SSPACE = 512,
+	FINALFUNC = poll_tally.tally_sum_final,
+	PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE poll_tally.sum_parts(pg_catalog.bytea) IS
+	'sum of results of sum_part; NULL over no rows';
 
 --
 -- tally: casts

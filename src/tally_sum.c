@@ -61,6 +61,7 @@ PG_FUNCTION_INFO_V1(tally_sum_transition);
 PG_FUNCTION_INFO_V1(tally_sum_combine);
 PG_FUNCTION_INFO_V1(tally_sum_serialize);
 PG_FUNCTION_INFO_V1(tally_sum_deserialize);
+PG_FUNCTION_INFO_V1(tally_sum_add_part);
 PG_FUNCTION_INFO_V1(tally_sum_final);
 
 static MemoryContext
@@ -183,19 +184,15 @@ tally_sum_serialize(PG_FUNCTION_ARGS)
 	PG_RETURN_BYTEA_P(pq_endtypsend(&bytes));
 }
 
-/* What serialize wrote; the combine function copies it where it is to live. */
-Datum
-tally_sum_deserialize(PG_FUNCTION_ARGS)
+/* Add what serialize wrote. */
+static void
+tally_sum_read(tally_sum_hash *state, bytea *serialized)
 {
-	bytea *serialized = PG_GETARG_BYTEA_PP(0);
-	tally_sum_hash *state;
 	StringInfoData bytes;
 
-	(void) tally_sum_context(fcinfo);
 	initStringInfo(&bytes);
 	appendBinaryStringInfo(&bytes, VARDATA_ANY(serialized),
 						   VARSIZE_ANY_EXHDR(serialized));
-	state = tally_sum_create(CurrentMemoryContext, TALLY_SUM_FIRST_SIZE, NULL);
 	tally_sum_reserve(state, pq_getmsgint(&bytes, sizeof(int32)));
 	while (bytes.cursor < bytes.len)
 	{
@@ -208,6 +205,34 @@ tally_sum_deserialize(PG_FUNCTION_ARGS)
 		tally_sum_add(state, choice, length, total);
 	}
 	pfree(bytes.data);
+}
+
+/* What serialize wrote; the combine function copies it where it is to live. */
+Datum
+tally_sum_deserialize(PG_FUNCTION_ARGS)
+{
+	tally_sum_hash *state;
+
+	(void) tally_sum_context(fcinfo);
+	state = tally_sum_create(CurrentMemoryContext, TALLY_SUM_FIRST_SIZE, NULL);
+	tally_sum_read(state, PG_GETARG_BYTEA_PP(0));
+	PG_RETURN_POINTER(state);
+}
+
+/*
+ * The transition of sum_parts, whose input are results of sum_part.  Both are
+ * for the owner of the extension alone, so nobody else's bytes are read.
+ */
+Datum
+tally_sum_add_part(PG_FUNCTION_ARGS)
+{
+	MemoryContext context = tally_sum_context(fcinfo);
+	tally_sum_hash *state = tally_sum_state(fcinfo, 0);
+
+	if (state == NULL)
+		state = tally_sum_create(context, TALLY_SUM_FIRST_SIZE, NULL);
+	if (!PG_ARGISNULL(1))
+		tally_sum_read(state, PG_GETARG_BYTEA_PP(1));
 	PG_RETURN_POINTER(state);
 }
 

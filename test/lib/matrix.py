@@ -116,7 +116,7 @@ TRIGGER_FUNCTIONS = {"accept_rows": "so", "inbox_insert": "o", "ledger_guard": "
 INTERNAL_FUNCTIONS = {
     "tally_recv": "o", "position_recv": "o",
     "tally_sum_transition": EVERY_ROLE, "tally_sum_combine": EVERY_ROLE, "tally_sum_serialize": EVERY_ROLE,
-    "tally_sum_deserialize": EVERY_ROLE, "tally_sum_final": EVERY_ROLE,
+    "tally_sum_deserialize": EVERY_ROLE, "tally_sum_final": EVERY_ROLE, "tally_sum_add_part": "o",
 }
 
 # View -> who may read it. Into inbox submitters insert; every other verb on every view is the owner's.

@@ -121,6 +121,7 @@ CREATE TEMP TABLE internal (name text PRIMARY KEY);
 INSERT INTO internal SELECT unnest(string_to_array(
     'tally_in tally_out tally_recv tally_send negate not_equal tally_lt tally_le tally_ge tally_gt tally_compare tally_hash'
     ' tally_hash_extended tally_sum_transition tally_sum_combine tally_sum_serialize tally_sum_deserialize tally_sum_final'
+    ' tally_sum_add_part sum_part sum_parts'
     ' tally_to_jsonb tally_from_jsonb tally_to_json position_in position_out position_recv position_send position_eq'
     ' position_ne position_lt position_le position_ge position_gt position_compare position_hash position_hash_extended'
     ' make_position library_version ledger_guard inbox_insert pending_count pending_counts pending_entries frontier_of'

@@ -131,6 +131,15 @@ SELECT t.* FROM pg_temp.told('one') AS t;
 SELECT outcome FROM accept_event('batch', 'b7', votes => '{"b": 9223372036854775805}');
 SELECT counts, total FROM publish('batch', force => true);
 
+-- what came between two snapshots is more than a bigint holds, though each of them, and what there is now, fits
+SELECT create_counter('between', publish_every => '1 day');
+SELECT outcome FROM accept_event('between', 'between-1', votes => '{"x": -9000000000000000000}');
+SELECT counts FROM publish('between', force => true);
+SELECT outcome FROM accept_event('between', 'between-2', votes => '{"x": 9000000000000000000}');
+SELECT outcome FROM accept_event('between', 'between-3', votes => '{"x": 9000000000000000000}');
+SELECT counts FROM publish('between', force => true);
+SELECT * FROM verify_poll('between');
+
 -- a row of a choice that a superuser takes away in the midst of a transaction: what comes after is counted, and rebuilding
 -- brings back the rest
 SELECT create_counter('taken', publish_every => '1 day');
