@@ -26,6 +26,13 @@ store_owner(void)
 	return owner;
 }
 
+static void
+store_set_locally(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
 void
 store_begin_sql(StoreSqlState *state)
 {
@@ -35,8 +42,9 @@ store_begin_sql(StoreSqlState *state)
 	SetUserIdAndSecContext(owner, state->security_context |
 									  SECURITY_LOCAL_USERID_CHANGE);
 	state->guc_level = NewGUCNestLevel();
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	store_set_locally("search_path", "pg_catalog, pg_temp");
+	/* Compiling a statement of many expressions takes a second or two. */
+	store_set_locally("jit", "off");
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 }
