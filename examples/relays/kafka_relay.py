@@ -39,9 +39,11 @@ class KafkaSource:
         self.consumer = self.producer = self.relay = self.ledger = None
         self.paused = False
         self.broken = None                      # what went wrong in a callback
+        self.behind = {}                        # partition -> cursor of the ledger that the broker may not have
 
     def connect(self, relay, ledger):
         self.relay, self.ledger, self.broken, self.paused = relay, ledger, None, False
+        self.behind = {}
         self.producer = confluent_kafka.Producer(self.for_producer)
         self.consumer = confluent_kafka.Consumer(self.for_consumer)
         if self.partitions is None:
@@ -57,7 +59,7 @@ class KafkaSource:
             for partition in partitions:
                 resume_at = self.ledger.resume_at(partition.partition)
                 if resume_at is not None:
-                    partition.offset = resume_at
+                    partition.offset = self.behind[partition.partition] = resume_at
         except Retry as error:
             self.broken = "no cursor: %s" % error
             partitions = []
@@ -67,6 +69,8 @@ class KafkaSource:
     def on_revoke(self, consumer, partitions):
         """Called by poll and close, and done before anybody else gets the partitions."""
         del consumer
+        for partition in partitions:
+            self.behind.pop(partition.partition, None)
         try:
             self.relay.leave([partition.partition for partition in partitions])
         except Lost as error:
@@ -77,6 +81,7 @@ class KafkaSource:
 
     def receive(self, room, timeout):
         """One message at a time, so that none is on its way while a callback takes its partition."""
+        self.catch_up()
         self.pause(room == 0)
         message = self.poll(timeout)
         while message is not None:
@@ -121,9 +126,22 @@ class KafkaSource:
 
     def acknowledge(self, partition, records):
         """The ledger has the cursor already, so an offset that the broker does not take now does no harm."""
-        offset = confluent_kafka.TopicPartition(self.topic, partition, records[-1].offset + 1)
+        self.commit({partition: records[-1].offset + 1})
+        self.behind.pop(partition, None)
+
+    def catch_up(self):
+        """What who had a partition before could not commit: without new messages the broker's tools would show it for ever."""
         try:
-            for stored in self.consumer.commit(offsets=[offset], asynchronous=False):
+            if self.behind:
+                self.commit(self.behind)
+                self.behind = {}
+        except Later as fault:
+            log("kafka: cursors not committed yet: %s" % fault)
+
+    def commit(self, offsets):
+        try:
+            for stored in self.consumer.commit(asynchronous=False, offsets=[
+                    confluent_kafka.TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]):
                 if stored.error is not None:
                     raise Later(str(stored.error))
         except confluent_kafka.KafkaException as error:

@@ -18,7 +18,7 @@
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 
-#define MAX_ERRORS 100
+#define MAX_ERRORS 1000
 
 static int
 push_errors(rd_kafka_mock_cluster_t *cluster, int api, int code, int count)

@@ -317,6 +317,22 @@ class Order(unittest.TestCase):
         bench.pass_time(20)
         self.assertEqual((bench.positions(), bench.metrics.counts["acknowledged"]), (list(range(100)), 100))
 
+    def test_an_acknowledgement_that_is_not_taken_is_no_reason_for_other_partitions_to_wait(self):
+        bench = Bench(batch=2, in_flight=12)
+        bench.queue.later = 1000
+        for number in range(30):
+            self.assertGreater(bench.relay.room(), 0)
+            for partition in (0, 1, 2):
+                name = "%d-%d" % (partition, number)
+                bench.answer(name, "rejected")
+                bench.send(name, partition=partition)
+            bench.pass_time(1)
+        self.assertEqual(len(bench.queue.letters), 90)
+        self.assertEqual(bench.database.cursors, {0: 88, 1: 89, 2: 90})
+        bench.queue.later = 0
+        bench.pass_time(10)
+        self.assertEqual(len(bench.queue.acknowledged), 90)
+
 
 class Outcomes(unittest.TestCase):
     def test_each_outcome_goes_where_it_belongs(self):

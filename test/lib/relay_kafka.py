@@ -181,12 +181,26 @@ def broker_errors(part, deep):
         part.queue.send(part.bench.mix.make(60))
         part.bench.drain()
         part.peer.obey("forgive %d" % OFFSET_COMMIT)
+    told_by_the_next(part)
     part.queue.send(part.bench.mix.make(60))
     part.peer.obey("errors %d 29 3" % PRODUCE)  # not authorized: not tried again by the library
     part.bench.drain()
     part.bench.check_end()
     part.bench.check("acknowledgement not taken" in part.bench.log(), "no commit was refused")
     part.bench.check("dead letters not written" in part.bench.log(), "no dead letter was refused")
+
+
+def told_by_the_next(part):
+    """A relay is killed whose last commits are refused: the next one commits its cursors, though nothing is new."""
+    part.peer.obey("errors %d 30 1000" % OFFSET_COMMIT)
+    part.queue.send(part.bench.mix.make(60))
+    relay = part.bench.start()
+    until(lambda: len(part.queue.acknowledged()) == len(part.queue.sent), "the cursors to be stored")
+    relay.process.kill()
+    relay.wait_end()
+    part.peer.obey("forgive %d" % OFFSET_COMMIT)
+    part.bench.check(not part.queue.is_empty(), "a refused commit was taken")
+    part.bench.drain()
 
 
 def everything_again(part, deep):

@@ -8,7 +8,7 @@ use warnings FATAL => 'all';
 use PollTally;
 use Test::More;
 
-my ($few, $many) = deep() ? (10_000, 100_000) : (2000, 20_000);
+my ($few, $many) = deep() ? (5000, 50_000) : (2000, 20_000);
 my @forms = (
 	[ select => 'one SELECT' ],
 	[ loop => 'one DO loop' ],

@@ -6,7 +6,7 @@ use warnings FATAL => 'all';
 use PollTally;
 use Test::More;
 
-my ($exhaustive, $sampled) = deep() ? (3, 15_000) : (2, 2000);
+my ($exhaustive, $sampled) = deep() ? (3, 6000) : (2, 2000);
 my $node = new_node('model', 'fsync = off', 'poll_tally.publish = off', 'max_wal_size = 4GB');
 $node->append_conf('postgresql.conf', 'log_statement = none');
 $node->reload;

@@ -6,7 +6,7 @@ use warnings FATAL => 'all';
 use PollTally;
 use Test::More;
 
-my $rows = deep() ? 1_000_000 : 20_000;
+my $rows = deep() ? 250_000 : 20_000;
 my $node = new_node('bulk', 'fsync = off', 'max_wal_size = 4GB', 'autovacuum = off', 'log_min_duration_statement = -1');
 $node->append_conf('postgresql.conf', 'log_statement = none');
 $node->reload;

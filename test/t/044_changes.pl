@@ -8,7 +8,7 @@ use PollTally;
 use Test::More;
 
 my $clients = 6;
-my $seconds = deep() ? 120 : 8;
+my $seconds = deep() ? 60 : 8;
 my $node = new_node('changes', 'fsync = off', 'log_min_error_statement = panic', q{deadlock_timeout = '20ms'});
 $node->safe_psql('postgres', 'CREATE EXTENSION poll_tally');
 

@@ -245,8 +245,8 @@ class Relay:
     def confirm(self, window):
         """Store the cursor where the last transaction did not reach, then acknowledge."""
         count = window.finished_prefix()
-        if count == 0 or self.confirm_at is not None:
-            return
+        if count == 0 or count == 1 and window.refused and self.confirm_at is not None:
+            return                              # it was tried; others are, whatever became of this one
         if self.source.has_cursor and window.stored < count:
             self.store_cursor(window, count)
         records = window.first(count)

@@ -9,12 +9,13 @@ import itertools
 
 class Window:
     """stored counts the records of the finished prefix that a committed cursor covers, owed those that are gone and that
-    the next acknowledgement covers too."""
+    the next acknowledgement covers too. refused: that of the first record was not taken."""
 
     def __init__(self, partition):
         self.partition = partition
         self.records = collections.deque()
         self.stored = self.owed = 0
+        self.refused = False
         self.owed_since = None                  # when the first of these was received
 
     def __len__(self):
@@ -46,12 +47,13 @@ class Window:
 
     def leave(self, count):
         """Of acknowledged records; how many these are with those that were owed."""
-        acknowledged, self.owed = count + self.owed, 0
+        acknowledged, self.owed, self.refused = count + self.owed, 0, False
         self.drop(count)
         return acknowledged
 
     def owe(self, count):
-        """Records leave whose acknowledgement was not taken."""
+        """Records leave whose acknowledgement was not taken; the one behind them stays and stands for them."""
+        self.refused = True
         self.owed_since = self.oldest_at()
         self.owed += count
         self.drop(count)
