@@ -7,7 +7,7 @@ use warnings FATAL => 'all';
 use PollTally;
 use Test::More;
 
-my $kills = deep() ? 100 : 10;
+my $kills = deep() ? 50 : 10;
 my $node = new_node('crash', 'fsync = on');
 $node->safe_psql('postgres', 'CREATE EXTENSION poll_tally');
 
