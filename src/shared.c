@@ -1,6 +1,6 @@
 /*
  * shared.c
- *		What the library keeps in shared memory: a slot a database.
+ *		What the library keeps in shared memory: a slot a database, and hints.
  *
  * The lock guards which database a slot is for and what the workers say of
  * themselves.  Counters are atomic and take no lock.  "wanted" is set and read
@@ -45,6 +45,8 @@ shared_startup(void)
 		memset(shared, 0, sizeof(Shared));
 		for (int i = 0; i < SHARED_LANE_WAITS; i++)
 			ConditionVariableInit(&shared->lane_waits[i]);
+		for (int i = 0; i < SHARED_HINTS; i++)
+			pg_atomic_init_u64(&shared->hints[i], 0);
 		shared->lock = &GetNamedLWLockTranche("poll_tally")->lock;
 	}
 	LWLockRelease(AddinShmemInitLock);

@@ -1,6 +1,6 @@
 /*
  * shared.h
- *		What the library keeps in shared memory: a slot a database.
+ *		What the library keeps in shared memory: a slot a database, and hints.
  *
  * There is none where the library was not preloaded.  A crash loses all of it.
  */
@@ -20,6 +20,9 @@
 #define SHARED_DATABASES 128
 
 #define SHARED_ERROR_LENGTH 256
+
+/* Places of rows: see store_hint.c.  A lane's row takes one, and a choice's. */
+#define SHARED_HINTS 65536
 
 /* Places to wait for a lane; polls of all databases are spread over them. */
 #define SHARED_LANE_WAITS 64
@@ -72,6 +75,7 @@ typedef struct Shared
 	bool crowded;          /* databases have to be served in turn */
 	ConditionVariable lane_waits[SHARED_LANE_WAITS];
 	SharedSlot slots[SHARED_DATABASES];
+	pg_atomic_uint64 hints[SHARED_HINTS]; /* block and offset; 0: none */
 } Shared;
 
 /* Ask for the memory; only while preloading. */

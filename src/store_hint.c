@@ -1,25 +1,44 @@
 /*
  * store_hint.c
- *		Where rows were found last, in this session: a look-up without an index.
+ *		Where rows were found last, by any session: a look-up without an index.
  *
  * A hint is a place, found by a hash of the key, and may be wrong in every way:
  * what stands there is taken only if it is the current version of a row with the
  * key asked for.  A key has one current row, so that is the row.  Otherwise the
- * index is asked.  So hints need no invalidation, and keys may share a slot.
+ * index is asked.  So hints need no invalidation, keys may share a slot, and they
+ * are shared without a lock: who updates a row tells all where it stands.
+ * Without shared memory a session has its own.
  */
 #include "postgres.h"
 
 #include "access/tableam.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/snapmgr.h"
 
+#include "shared.h"
 #include "store.h"
 #include "store_internal.h"
 
-#define STORE_HINTS 16384
+/* Where nothing is shared. */
+#define STORE_OWN_HINTS 8192
 
-static ItemPointerData store_hints[STORE_HINTS];
+/* Of so many slots, the one that a hash falls on. */
+static pg_atomic_uint64 *
+store_hint_of(uint32 hash)
+{
+	static pg_atomic_uint64 own[STORE_OWN_HINTS];
+	static bool ready = false;
+	Shared *shared = shared_get();
+
+	if (shared != NULL)
+		return &shared->hints[hash % SHARED_HINTS];
+	for (int i = 0; !ready && i < STORE_OWN_HINTS; i++)
+		pg_atomic_init_u64(&own[i], 0);
+	ready = true;
+	return &own[hash % STORE_OWN_HINTS];
+}
 
 /* Is a part of the key a text?  The others are passed by value. */
 static bool
@@ -28,10 +47,11 @@ store_hint_is_text(const ScanKeyData *part)
 	return OidIsValid(part->sk_collation);
 }
 
-static ItemPointer
+static pg_atomic_uint64 *
 store_hint_slot(Relation table, const StoreKey *key)
 {
-	uint32 hash = murmurhash32(RelationGetRelid(table));
+	uint32 hash = hash_combine(murmurhash32(MyDatabaseId),
+							   murmurhash32(RelationGetRelid(table)));
 
 	for (int i = 0; i < key->count; i++)
 	{
@@ -48,7 +68,7 @@ store_hint_slot(Relation table, const StoreKey *key)
 			hash, hash_bytes((const unsigned char *) VARDATA_ANY(value),
 							 (int) VARSIZE_ANY_EXHDR(value)));
 	}
-	return &store_hints[hash % STORE_HINTS];
+	return store_hint_of(hash);
 }
 
 /* Has the row in the slot the key? */
@@ -98,10 +118,13 @@ store_hint_is_within(Store *store, const ItemPointerData *hint)
 bool
 store_hint_find(Store *store, const StoreKey *key)
 {
-	ItemPointer hint = store_hint_slot(store->table, key);
+	uint64 place = pg_atomic_read_u64(store_hint_slot(store->table, key));
+	ItemPointerData hint;
 
-	if (!ItemPointerIsValid(hint) || !store_hint_is_within(store, hint) ||
-		!table_tuple_fetch_row_version(store->table, hint, SnapshotSelf,
+	ItemPointerSet(&hint, (BlockNumber) (place >> 16),
+				   (OffsetNumber) (place & 0xFFFF));
+	if (!ItemPointerIsValid(&hint) || !store_hint_is_within(store, &hint) ||
+		!table_tuple_fetch_row_version(store->table, &hint, SnapshotSelf,
 									   store->slot))
 		return false;
 	if (store_hint_has_key(store, key))
@@ -113,7 +136,13 @@ store_hint_find(Store *store, const StoreKey *key)
 void
 store_hint_set(Relation table, const StoreKey *key, const ItemPointerData *tid)
 {
-	*store_hint_slot(table, key) = *tid;
+	pg_atomic_uint64 *slot = store_hint_slot(table, key);
+	uint64 place = (uint64) ItemPointerGetBlockNumber(tid) << 16 |
+				   ItemPointerGetOffsetNumber(tid);
+
+	/* Most often it is there, and others read the slot. */
+	if (pg_atomic_read_u64(slot) != place)
+		pg_atomic_write_u64(slot, place);
 }
 
 void
