@@ -30,6 +30,8 @@ FUNCTIONS = {
     "tally_to_json": (EVERY_ROLE, ['{"a": 1}']),
     "tally_from_jsonb": (EVERY_ROLE, ['{"a": 1}']),
     "sum": (EVERY_ROLE, ['{"a": 1}']),
+    "sum_part": ("o", ['{"a": 1}']),
+    "sum_parts": ("o", ["\\x00000000"]),
     "lane": (EVERY_ROLE, ["0/1"]),
     "seq": (EVERY_ROLE, ["0/1"]),
     "make_position": (EVERY_ROLE, ["0", "1"]),
@@ -171,7 +173,7 @@ def arguments_of(cursor, name):
 
 def call_of(name, types):
     """SQL that calls a function with as many placeholders as it has arguments."""
-    if name == "sum":
-        return "SELECT poll_tally.sum(v) FROM (SELECT %s::poll_tally.tally) AS one (v)"
     arguments = ", ".join("CAST(%s AS " + type_name + ")" for type_name in types)
+    if name in ("sum", "sum_part", "sum_parts"):
+        return "SELECT poll_tally.%s(v) FROM (SELECT %s) AS one (v)" % (name, arguments)
     return "SELECT * FROM poll_tally.%s(%s)" % (name, arguments)
