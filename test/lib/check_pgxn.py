@@ -20,7 +20,7 @@ LICENSES = ("agpl_3", "apache_1_1", "apache_2_0", "artistic_1", "artistic_2", "b
 SEMVER = re.compile(r"\d+\.\d+\.\d+(-[A-Za-z][0-9A-Za-z-]*)?")
 PHASES = ("configure", "build", "test", "runtime", "develop")
 RELATIONS = ("requires", "recommends", "suggests", "conflicts")
-LEFT_BEHIND = re.compile(r"\.(o|so|bc|pyc|gcda|gcno)$|(^|/)(results|tmp_check|\.git)/")
+LEFT_BEHIND = re.compile(r"\.(o|so|bc|pyc|gcda|gcno)$|(^|/)(tmp_check|\.git)/|^[^/]+/results/")
 
 
 class Checks:
