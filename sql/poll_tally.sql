@@ -669,7 +669,7 @@ CREATE INDEX poll_closes_at ON poll_tally.poll (closes_at)
 COMMENT ON INDEX poll_tally.poll_closes_at IS 'the next deadlines, for the worker';
 COMMENT ON TABLE poll_tally.poll IS 'polls and their rules; closed_at and closes_at change under all lanes of the poll';
 
--- src/poll.c knows the order of the columns.
+-- src/choice.c knows the order of the columns.
 CREATE TABLE poll_tally.choice (
     poll_id integer NOT NULL,
     ord integer NOT NULL,
@@ -702,7 +702,7 @@ CREATE TABLE poll_tally.lane (
 ALTER TABLE poll_tally.lane ALTER COLUMN counts SET STORAGE MAIN;
 COMMENT ON TABLE poll_tally.lane IS 'lanes: highest seq, how many choices the lane made known to an open-choice poll, and the counts of narrow choices; guarded by the lane''s lock';
 
--- src/pending.c knows the order of the columns.
+-- src/lane_rows.c knows the order of the columns.
 CREATE TABLE poll_tally.lane_count (
     poll_id integer NOT NULL,
     lane integer NOT NULL,
@@ -932,7 +932,7 @@ COMMENT ON FUNCTION poll_tally.create_poll(text, text[], text, text, integer, in
 CREATE FUNCTION poll_tally.add_choice(poll text, choice text, label text DEFAULT NULL)
     RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.add_choice(text, text, text)
-    IS 'add a choice to a poll; P0002 without such a poll, 55000 when it is closed, 42710 when it has the choice';
+    IS 'add a choice to a poll; P0002 without such a poll, 55000 when it is closed or its deadline has passed, 42710 when it has the choice';
 
 CREATE FUNCTION poll_tally.create_counter(
     poll text, title text DEFAULT NULL, hidden_until_close boolean DEFAULT false,
@@ -964,7 +964,7 @@ COMMENT ON FUNCTION poll_tally.alter_poll(text, text, timestamptz, timestamptz, 
 CREATE FUNCTION poll_tally.set_eligible(poll text, principals text[], eligible boolean DEFAULT true)
     RETURNS bigint LANGUAGE c VOLATILE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.set_eligible(text, text[], boolean)
-    IS 'put principals on the roll of a restricted poll, or take them off; returns how many changed. P0002 without such a poll, 22023 when it has no roll, 55000 when it is closed';
+    IS 'put principals on the roll of a restricted poll, or take them off; returns how many changed. P0002 without such a poll, 22023 when it has no roll, 55000 when it is closed or its deadline has passed';
 
 -- ---------------------------------------------------------------------------
 -- Events
@@ -1549,7 +1549,7 @@ CREATE FUNCTION poll_tally.grant_admin(role regrole) RETURNS void
 COMMENT ON FUNCTION poll_tally.grant_admin(regrole) IS 'let a role make, close and watch polls, and read all';
 CREATE FUNCTION poll_tally.revoke_from(role regrole) RETURNS void
     LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION poll_tally.revoke_from(regrole) IS 'take back all that the grant functions gave to a role';
+COMMENT ON FUNCTION poll_tally.revoke_from(regrole) IS 'take back from a role all that the grant functions gave in the name of the same grantor';
 
 -- PUBLIC gets nothing, whatever the installing role's default privileges say.
 REVOKE ALL ON SCHEMA poll_tally FROM PUBLIC;

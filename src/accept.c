@@ -122,6 +122,22 @@ accept_replacement(const Event *event, const LedgerEntry *replaced,
 	return ACCEPT_OVERFLOW;
 }
 
+/* Row 11: the principal has none left. */
+static AcceptVerdict
+accept_no_attempt(const Poll *poll, const Event *event, const LedgerEntry *tail,
+				  Receipt *receipt)
+{
+	const text *last =
+		ledger_last_attempt(poll->poll_id, event->principal, tail);
+
+	if (last == NULL)
+		return ACCEPT_ANEW;
+	return accept_outcome(
+		receipt, OUTCOME_ALREADY_RESPONDED,
+		psprintf("The principal's last attempt is event \"%s\".",
+				 text_to_cstring(last)));
+}
+
 /*
  * Row 11: has the principal an attempt left?  Fills in what the entry continues
  * of the principal's chain, and under "latest" the effect of the replacement.
@@ -143,15 +159,11 @@ accept_principal(const Poll *poll, const Event *event, LedgerEntry *entry,
 					tail.attempt - tail.granted - PLANT(ATTEMPT_TOO_MANY) >=
 						poll->max_attempts;
 		if (exhausted || tail.barred)
-			return accept_outcome(
-				receipt, OUTCOME_ALREADY_RESPONDED,
-				psprintf("The principal's last attempt is event \"%s\".",
-						 text_to_cstring(ledger_last_attempt(
-							 poll->poll_id, event->principal, tail.link))));
+			return accept_no_attempt(poll, event, &tail, receipt);
 		if (poll->counting == COUNTING_LATEST && tail.retracts == NULL)
 			verdict = accept_replacement(event, &tail, entry, receipt);
 	}
-	entry->link = tail.link + 1;
+	entry->link = ledger_next_link(&tail);
 	entry->attempt = tail.attempt + 1;
 	entry->granted = tail.granted;
 	return verdict;

@@ -16,7 +16,8 @@
  * gate, a lock of the database, shared; a batch that was disturbed takes it
  * exclusively, and is then alone with single events and with batches that are
  * done.  Nobody waits for anything with the gate in hand, so waits for it are
- * short.
+ * short: what a try may have to wait for besides lanes, the mark of exact.c, is
+ * made before it.
  */
 #include "postgres.h"
 
@@ -29,6 +30,7 @@
 
 #include "accept.h"
 #include "batch.h"
+#include "exact.h"
 #include "fault.h"
 #include "lane.h"
 #include "ledger_stage.h"
@@ -118,6 +120,15 @@ batch_raise_refusal(const Batch *batch, int index)
 	receipt_raise_refusal(receipt);
 }
 
+/* All lanes of a poll, and the mark that asks for them, which may wait as well. */
+static void
+batch_take_whole(const Poll *poll)
+{
+	lane_acquire_all(poll->poll_id, poll->max_lanes);
+	if (!poll->exact)
+		exact_mark(poll->poll_id);
+}
+
 /* Lock the polls that an earlier try met, in ascending order. */
 static void
 batch_take_lanes(const Batch *batch)
@@ -134,7 +145,7 @@ batch_take_lanes(const Batch *batch)
 			poll.poll_id != lfirst_int(cell))
 			continue;
 		if (list_member_int(batch->whole, poll.poll_id))
-			lane_acquire_all(poll.poll_id, poll.max_lanes);
+			batch_take_whole(&poll);
 		(void) lane_acquire(poll.poll_id, poll.max_lanes, &fresh);
 	}
 }

@@ -87,6 +87,17 @@ compat_try_lock_object(Oid class_oid, Oid object_oid, LOCKMODE mode)
 }
 
 /*
+ * Timeouts that can end a transaction from without, as elements of an array: 17 has
+ * one more.
+ */
+#if PG_VERSION_NUM >= 170000
+#define COMPAT_TRANSACTION_TIMEOUTS \
+	"transaction_timeout", "idle_in_transaction_session_timeout"
+#else
+#define COMPAT_TRANSACTION_TIMEOUTS "idle_in_transaction_session_timeout"
+#endif
+
+/*
  * Set-returning functions: 15.0 knew InitMaterializedSRF by its first name.
  */
 #if PG_VERSION_NUM < 150001

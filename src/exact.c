@@ -44,17 +44,18 @@ static StoreStatement mark = {
 	{INT4OID},
 	NULL};
 
-/* Somebody may have altered the poll since a transaction's snapshot. */
-static void
+void
 exact_mark(int32 poll_id)
 {
 	Datum values[] = {Int32GetDatum(poll_id)};
 	StoreSqlState sql;
 
+	/* Whoever alters the poll has its row locked. */
+	store_refuse_to_wait_for_lane(poll_id, true);
 	store_begin_sql(&sql);
+	/* Somebody may have altered it since a transaction's snapshot. */
 	(void) store_run_latest(&mark, values, NULL);
 	store_end_sql(&sql);
-	poll_note_exact(poll_id);
 }
 
 static bool

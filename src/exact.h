@@ -28,6 +28,12 @@ extern ExactVerdict exact_judge(const Poll *poll, LaneHold *hold,
 								const Tally *effect, char **choice);
 
 /*
+ * Mark the poll as one that needs all lanes, which the caller holds.  May wait for
+ * who alters the poll.
+ */
+extern void exact_mark(int32 poll_id);
+
+/*
  * Take all lanes, in ascending order; *hold is given back before if it is fresh,
  * so that this cannot deadlock with another who does the same.
  */

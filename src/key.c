@@ -23,11 +23,7 @@
 #include "settings.h"
 #include "store.h"
 
-enum
-{
-	LANE_COUNT_CHOICE_COLUMN = 3,
-	CHOICE_CHOICE_COLUMN = 4
-};
+#define LANE_COUNT_CHOICE_COLUMN 3
 
 /* The choices of the effect that no lane has counted. */
 static int
@@ -94,7 +90,10 @@ key_count_given(const Poll *poll)
 	key_given[slot].keys = 0;
 	key_open_rows(&store, "choice", "choice_pkey", poll->poll_id);
 	while (store_scan_next(&store))
+	{
+		CHECK_FOR_INTERRUPTS();
 		key_given[slot].keys++;
+	}
 	key_close_rows(&store);
 	key_given[slot].table = table;
 	key_given[slot].poll_id = poll->poll_id;

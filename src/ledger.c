@@ -18,12 +18,14 @@
 #include "postgres.h"
 
 #include "commands/trigger.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "ledger.h"
 #include "ledger_stage.h"
 #include "plant.h"
+#include "poll.h"
 #include "store.h"
 
 /*
@@ -219,18 +221,19 @@ ledger_find_tail(int32 poll_id, const text *principal, bool once,
 }
 
 text *
-ledger_last_attempt(int32 poll_id, const text *principal, int32 link)
+ledger_last_attempt(int32 poll_id, const text *principal,
+					const LedgerEntry *tail)
 {
 	LedgerEntry entry;
-	Store staged;
 
-	/* What a batch has staged is never a retraction. */
-	if (ledger_stage_find_tail(poll_id, principal, &staged))
-		return store_get_text(&staged, LEDGER_EVENT_ID);
-	for (; link > 0; link--)
+	if (tail->retracts == NULL)
+		return tail->event_id;
+	/* What a batch has staged is never a retraction, so it is all in the table. */
+	for (int32 link = tail->link - 1; link > 0; link--)
 	{
 		StoreKey key;
 
+		CHECK_FOR_INTERRUPTS();
 		store_key_init(&key);
 		store_key_int4(&key, poll_id);
 		store_key_text(&key, principal);
@@ -240,7 +243,26 @@ ledger_last_attempt(int32 poll_id, const text *principal, int32 link)
 			entry.retracts == NULL)
 			return entry.event_id;
 	}
+	if (poll_name(poll_id) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the ledger lacks the events of principal \"%s\"",
+						text_to_cstring(principal)),
+				 errhint("Compare with poll_tally.verify_poll(), and restore "
+						 "what is damaged from a backup.")));
 	return NULL;
+}
+
+int32
+ledger_next_link(const LedgerEntry *tail)
+{
+	if (tail->link == PG_INT32_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a principal cannot have more than %d entries of a "
+						"poll",
+						PG_INT32_MAX)));
+	return tail->link + 1;
 }
 
 bool

@@ -59,9 +59,15 @@ extern text *ledger_find_source(const text *source, int32 partition,
 extern bool ledger_find_tail(int32 poll_id, const text *principal, bool once,
 							 LedgerEntry *entry);
 
-/* The id of the principal's last event at or below a link of its chain. */
+/*
+ * The id of the principal's last event, given the last entry; NULL when the poll
+ * was dropped meanwhile.  Raises XX001 when there is none.
+ */
 extern text *ledger_last_attempt(int32 poll_id, const text *principal,
-								 int32 link);
+								 const LedgerEntry *tail);
+
+/* The link that comes after the last entry's.  Raises 54000 after 2^31 - 1. */
+extern int32 ledger_next_link(const LedgerEntry *tail);
 
 /* The retraction of an event; awaits an owner in flight. */
 extern bool ledger_find_retraction(const text *event_id, LedgerEntry *entry);

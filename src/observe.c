@@ -36,12 +36,17 @@ static StoreStatement audiences = {
 	{INT4OID, TEXTOID},
 	NULL};
 
-static StoreStatement observe = {
-	"INSERT INTO poll_tally.audience AS a (poll_id, audience, revision,"
-	" observed_at) VALUES ($1, $2, $3, clock_timestamp())"
-	" ON CONFLICT (poll_id, audience) DO UPDATE SET"
-	"  revision = excluded.revision, observed_at = excluded.observed_at"
-	" WHERE excluded.revision > a.revision",
+static StoreStatement add_audience = {
+	"INSERT INTO poll_tally.audience (poll_id, audience, revision, observed_at)"
+	" VALUES ($1, $2, $3, clock_timestamp())",
+	3,
+	{INT4OID, TEXTOID, INT8OID},
+	NULL};
+
+static StoreStatement move_audience = {
+	"UPDATE poll_tally.audience SET revision = $3,"
+	" observed_at = clock_timestamp()"
+	" WHERE poll_id = $1 AND audience = $2 AND revision < $3",
 	3,
 	{INT4OID, TEXTOID, INT8OID},
 	NULL};
@@ -57,19 +62,29 @@ observe_count(Datum *values, int column)
 }
 
 static void
-observe_check(int32 poll_id, Datum *values)
+observe_require_published(Datum *values)
 {
-	if (store_run(&published, values, NULL) == 0)
+	if (store_run_latest(&published, values, NULL) == 0)
 		poll_admin_refuse("revision",
 						  "The poll has published no such revision.");
+}
+
+/*
+ * One new audience of a poll at a time, so that there are not too many, and none
+ * while the poll is dropped.
+ */
+static void
+observe_add(int32 poll_id, Datum *values)
+{
+	lane_lock_audiences(poll_id);
+	observe_require_published(values);
 	if (observe_count(values, 2) > 0)
 		return;
-	/* One new audience at a time, so that there are not too many. */
-	lane_lock_audiences(poll_id);
 	if (observe_count(values, 1) >= OBSERVE_AUDIENCES)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("too many audiences of one poll"),
 						errdetail("At most %d are kept.", OBSERVE_AUDIENCES)));
+	(void) store_run(&add_audience, values, NULL);
 }
 
 /*
@@ -97,8 +112,10 @@ observe_revision(PG_FUNCTION_ARGS)
 	values[1] = PG_GETARG_DATUM(1);
 	values[2] = PG_GETARG_DATUM(2);
 	store_begin_sql(&sql);
-	observe_check(poll.poll_id, values);
-	(void) store_run(&observe, values, NULL);
+	observe_require_published(values);
+	if (observe_count(values, 2) == 0)
+		observe_add(poll.poll_id, values);
+	(void) store_run_latest(&move_audience, values, NULL);
 	store_end_sql(&sql);
 	PG_RETURN_VOID();
 }

@@ -8,10 +8,11 @@
  *
  *		count in the row + changes of all levels = count as of now
  *
- * A subtransaction that commits adds its level to its parent's; one that aborts
- * drops it.  A flush writes the sum of all levels within the subtransaction at
- * hand; so that an abort of it takes back just the rows, the current level is
- * then set to minus the levels above, and the sum to zero.
+ * A subtransaction that aborts drops its level; one that commits leaves it to its
+ * parent, which may have one already, and adds the two up before it counts on.
+ * A flush writes the sum of all levels within the subtransaction at hand; so that
+ * an abort of it takes back just the rows, the current level is then set to minus
+ * the levels above, and the sum to zero.
  */
 #include "postgres.h"
 
@@ -24,6 +25,7 @@
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "fault.h"
 #include "lane_rows.h"
 #include "pending.h"
 #include "pending_level.h"
@@ -33,6 +35,97 @@
 /* Of the current transaction. */
 PendingLevel *pending_top = NULL;
 
+/* A level's entry of a poll; a new one is empty. */
+static PendingSeq *
+pending_seq_entry(PendingLevel *level, int32 poll_id)
+{
+	bool found;
+	PendingSeq *entry = pending_seqs_insert(level->seqs, poll_id, &found);
+
+	if (!found)
+	{
+		entry->seq = 0;
+		entry->keys = 0;
+	}
+	return entry;
+}
+
+PendingSeq *
+pending_set_seq(PendingLevel *level, int32 poll_id, int64 seq)
+{
+	PendingSeq *entry = pending_seq_entry(level, poll_id);
+
+	Assert(entry->seq <= seq);
+	entry->seq = seq;
+	return entry;
+}
+
+void
+pending_add_change(PendingLevel *level, CountKey key, int64 change, bool narrow)
+{
+	bool found;
+	CountEntry *entry =
+		count_map_enter(level->counts, level->context, key, &found);
+
+	entry->value = count_plus(entry->value, change);
+	entry->narrow = narrow;
+}
+
+/* Make room in a level for all that another one has. */
+static void
+pending_make_room(PendingLevel *level, PendingLevel *addend)
+{
+	count_map_iterator it;
+	pending_seqs_iterator seqs;
+	CountEntry *entry;
+	PendingSeq *seq;
+
+	count_map_start_iterate(addend->counts, &it);
+	while ((entry = count_map_iterate(addend->counts, &it)) != NULL)
+		pending_add_change(level, entry->key, 0, entry->narrow);
+	pending_seqs_start_iterate(addend->seqs, &seqs);
+	while ((seq = pending_seqs_iterate(addend->seqs, &seqs)) != NULL)
+		(void) pending_seq_entry(level, seq->poll_id);
+}
+
+/* Add one level to another that has room for it; does not fail. */
+static void
+pending_add_level(PendingLevel *level, PendingLevel *addend)
+{
+	count_map_iterator it;
+	pending_seqs_iterator seqs;
+	CountEntry *entry;
+	PendingSeq *seq;
+
+	count_map_start_iterate(addend->counts, &it);
+	while ((entry = count_map_iterate(addend->counts, &it)) != NULL)
+		pending_add_change(level, entry->key, entry->value, entry->narrow);
+	pending_seqs_start_iterate(addend->seqs, &seqs);
+	while ((seq = pending_seqs_iterate(addend->seqs, &seqs)) != NULL)
+		pending_set_seq(level, seq->poll_id, seq->seq)->keys += seq->keys;
+}
+
+/*
+ * Make one level of those of the same nest level, which a subtransaction leaves
+ * when it commits.  It must not fail at that moment; and if it fails here, all of
+ * them stand.
+ */
+static void
+pending_unite(void)
+{
+	while (pending_top != NULL && pending_top->upper != NULL &&
+		   pending_top->upper->nest_level == pending_top->nest_level)
+	{
+		PendingLevel *level = pending_top;
+
+		pending_make_room(level->upper, level);
+		FAULT_POINT("levels-united");
+		pending_add_level(level->upper, level);
+		pending_top = level->upper;
+		MemoryContextDelete(level->context);
+	}
+}
+
 /* The level of the current subtransaction, made if need be. */
 PendingLevel *
 pending_level(void)
@@ -41,6 +134,7 @@ pending_level(void)
 	MemoryContext context;
 	PendingLevel *level;
 
+	pending_unite();
 	if (pending_top != NULL && pending_top->nest_level == nest_level)
 		return pending_top;
 	Assert(pending_top == NULL || pending_top->nest_level < nest_level);
@@ -148,30 +242,6 @@ pending_misfit(LaneHold *hold, const Tally *effect, int64 minimum,
 			return pnstrdup(entry.choice, entry.length);
 	}
 	return NULL;
-}
-
-PendingSeq *
-pending_set_seq(PendingLevel *level, int32 poll_id, int64 seq)
-{
-	bool found;
-	PendingSeq *entry = pending_seqs_insert(level->seqs, poll_id, &found);
-
-	Assert(!found || entry->seq <= seq);
-	entry->seq = seq;
-	if (!found)
-		entry->keys = 0;
-	return entry;
-}
-
-void
-pending_add_change(PendingLevel *level, CountKey key, int64 change, bool narrow)
-{
-	bool found;
-	CountEntry *entry =
-		count_map_enter(level->counts, level->context, key, &found);
-
-	entry->value = count_plus(entry->value, change);
-	entry->narrow = narrow;
 }
 
 void
@@ -313,31 +383,10 @@ pending_at_end(void)
 void
 pending_at_subcommit(int nest_level)
 {
-	PendingLevel *level = pending_top;
-	PendingLevel *parent;
-	count_map_iterator it;
-	pending_seqs_iterator seqs;
-	CountEntry *entry;
-	PendingSeq *seq;
-
 	pending_flush_at_subcommit(nest_level);
-	if (level == NULL || level->nest_level < nest_level)
-		return;
-	Assert(level->nest_level == nest_level);
-	parent = level->upper;
-	if (parent == NULL || parent->nest_level < nest_level - 1)
-	{
+	for (PendingLevel *level = pending_top;
+		 level != NULL && level->nest_level >= nest_level; level = level->upper)
 		level->nest_level = nest_level - 1;
-		return;
-	}
-	count_map_start_iterate(level->counts, &it);
-	while ((entry = count_map_iterate(level->counts, &it)) != NULL)
-		pending_add_change(parent, entry->key, entry->value, entry->narrow);
-	pending_seqs_start_iterate(level->seqs, &seqs);
-	while ((seq = pending_seqs_iterate(level->seqs, &seqs)) != NULL)
-		pending_set_seq(parent, seq->poll_id, seq->seq)->keys += seq->keys;
-	pending_top = parent;
-	MemoryContextDelete(level->context);
 }
 
 void
@@ -346,7 +395,7 @@ pending_at_subabort(int nest_level)
 	pending_flush_at_subabort(nest_level);
 	if (PLANT(SUBABORT_IGNORED))
 		return;
-	if (pending_top != NULL && pending_top->nest_level >= nest_level)
+	while (pending_top != NULL && pending_top->nest_level >= nest_level)
 	{
 		PendingLevel *level = pending_top;
 

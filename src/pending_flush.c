@@ -166,12 +166,13 @@ pending_write(PendingRecord *record)
 
 /* Set a new level for the current subtransaction to minus the ones above. */
 static void
-pending_negate_upper(PendingLevel *outer)
+pending_negate_upper(void)
 {
 	PendingLevel *level = pending_level();
 
 	level->flush_at = PENDING_MAX_ENTRIES;
-	for (; outer != NULL; outer = outer->upper)
+	for (PendingLevel *outer = level->upper; outer != NULL;
+		 outer = outer->upper)
 	{
 		count_map_iterator it;
 		pending_seqs_iterator seqs;
@@ -201,7 +202,8 @@ pending_negate_upper(PendingLevel *outer)
 static void
 pending_settle(void)
 {
-	if (pending_top->nest_level == GetCurrentTransactionNestLevel())
+	while (pending_top != NULL &&
+		   pending_top->nest_level == GetCurrentTransactionNestLevel())
 	{
 		PendingLevel *level = pending_top;
 
@@ -209,7 +211,7 @@ pending_settle(void)
 		MemoryContextDelete(level->context);
 	}
 	if (pending_top != NULL)
-		pending_negate_upper(pending_top);
+		pending_negate_upper();
 }
 
 /* A record of a flush, in the current transaction's memory. */

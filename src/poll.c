@@ -123,20 +123,6 @@ poll_remember(MemoryContext context)
 		context != NULL ? poll_memory_create(context, 16, NULL) : NULL;
 }
 
-void
-poll_note_exact(int32 poll_id)
-{
-	poll_memory_iterator it;
-	PollMemory *memory;
-
-	if (poll_memory == NULL)
-		return;
-	poll_memory_start_iterate(poll_memory, &it);
-	while ((memory = poll_memory_iterate(poll_memory, &it)) != NULL)
-		if (memory->poll.poll_id == poll_id)
-			memory->poll.exact = true;
-}
-
 static bool
 poll_read(const text *name, Poll *poll)
 {
@@ -212,8 +198,8 @@ poll_find(const text *name, Poll *poll)
 	return true;
 }
 
-char *
-poll_name(int32 poll_id)
+static char *
+poll_find_name(int32 poll_id, bool (*find)(Store *store, StoreKey *key))
 {
 	Store store;
 	StoreKey key;
@@ -222,10 +208,22 @@ poll_name(int32 poll_id)
 	store_open(&store, "poll", "poll_pkey", AccessShareLock);
 	store_key_init(&key);
 	store_key_int4(&key, poll_id);
-	if (store_find_current(&store, &key))
+	if (find(&store, &key))
 		name = TextDatumGetCString(store_get_notnull(&store, POLL_POLL));
 	store_close(&store);
 	return name;
+}
+
+char *
+poll_name(int32 poll_id)
+{
+	return poll_find_name(poll_id, store_find_current);
+}
+
+char *
+poll_visible_name(int32 poll_id)
+{
+	return poll_find_name(poll_id, store_find_visible);
 }
 
 static bool

@@ -73,11 +73,11 @@ extern bool poll_find(const text *name, Poll *poll);
  */
 extern void poll_remember(MemoryContext context);
 
-/* The poll was marked exact by this transaction: what is remembered of it, too. */
-extern void poll_note_exact(int32 poll_id);
-
 /* The name of a poll, palloc'd; NULL when it is gone. */
 extern char *poll_name(int32 poll_id);
+
+/* The same as the active snapshot sees it. */
+extern char *poll_visible_name(int32 poll_id);
 
 /* Rows 6 and 7 of section 4, by the server's clock. */
 extern bool poll_is_open(const Poll *poll, TimestampTz now, Receipt *refusal);
@@ -95,7 +95,7 @@ extern bool poll_allows(const Poll *poll, const Event *event, TimestampTz now,
 /* The sentence about a count that min_count or max_count forbids; palloc'd. */
 extern char *poll_limit_detail(const Poll *poll, const char *choice);
 
-/* Does a principal's event need to be the principal's alone? */
+/* Must an event say whose it is? */
 static inline bool
 poll_needs_principal(const Poll *poll)
 {

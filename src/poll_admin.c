@@ -147,6 +147,20 @@ static StoreStatement touch_poll = {
 	{INT4OID},
 	NULL};
 
+/* A statement found no row of a poll that is there, or was just now. */
+static void
+poll_admin_require_seen(const text *name)
+{
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access to poll \"%s\"",
+						text_to_cstring(name)),
+				 errdetail("It was created after the transaction's snapshot "
+						   "was taken."),
+				 errhint("The transaction might succeed if retried.")));
+}
+
 /*
  * The poll of the name, its row locked by the statement; as above, it can have
  * been replaced while we waited.  Between store_begin_sql and store_end_sql.
@@ -161,8 +175,11 @@ poll_admin_lock(StoreStatement *lock, const text *name, Poll *poll)
 	{
 		Datum values[] = {Int32GetDatum(poll->poll_id)};
 
-		locked = poll->poll_id;
-		(void) store_run(lock, values, NULL);
+		if (store_run(lock, values, NULL) == 1)
+			locked = poll->poll_id;
+		else
+			poll_admin_require_seen(name);
+		CHECK_FOR_INTERRUPTS();
 		poll_admin_require(name, poll);
 	}
 }
@@ -246,7 +263,8 @@ set_eligible_require_roll(const Poll *poll)
  *
  * Put principals on the roll of a restricted poll, or take them off; returns how
  * many changed.  Raises P0002 without such a poll, 22023 when it is not
- * restricted or a principal is malformed, 55000 when it is closed.
+ * restricted or a principal is malformed, 55000 when it is closed or its deadline
+ * has passed.
  */
 PG_FUNCTION_INFO_V1(set_eligible);
 Datum
@@ -431,8 +449,9 @@ drop_poll_rows(int32 poll_id)
 	};
 	Datum values[] = {Int32GetDatum(poll_id)};
 
+	/* An audience can have come since a transaction's snapshot. */
 	for (int i = 0; i < lengthof(statements); i++)
-		(void) store_run(&statements[i], values, NULL);
+		(void) store_run_latest(&statements[i], values, NULL);
 }
 
 /*
@@ -458,6 +477,7 @@ drop_poll(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("poll \"%s\" is open", text_to_cstring(name)),
 				 errhint("Close it first, with poll_tally.close_poll().")));
+	lane_lock_audiences(poll.poll_id);
 	ledger_unguarded(drop_poll_rows, poll.poll_id);
 	pending_note_drop();
 	store_end_sql(&sql);

@@ -111,35 +111,44 @@ publisher_come(StoreStatement *statement, MemoryContext context, long *pause_ms)
 	return polls;
 }
 
-/* Where all lanes stand, as two numbers that change when one of them moves. */
-static StoreStatement lanes_stand = {
-	"SELECT count(*), coalesce(sum(seq), 0)::bigint FROM poll_tally.lane",
+/*
+ * Fingerprints of where each lane stands, and of the settings by which a poll
+ * comes to be due: which lane or poll it is goes into them.
+ */
+static StoreStatement fingerprints = {
+	"SELECT (SELECT coalesce(bit_xor(hashint8extended("
+	"          l.poll_id::bigint * 64 + l.lane, l.seq)), 0)"
+	"        FROM poll_tally.lane l),"
+	"       (SELECT coalesce(bit_xor(interval_hash_extended("
+	"          p.publish_every, p.poll_id::bigint << 31"
+	"          | p.publish_min_events)), 0)"
+	"        FROM poll_tally.poll p)",
 	0,
 	{0},
 	NULL};
 
 /*
- * Has nothing moved since a look that found nothing?  Settings of polls do not
- * show here, so the answer holds for a while only.
+ * Has nothing changed since a look that found nothing?  Two states can have the
+ * same fingerprint, if hardly ever, so the answer holds for a while only.
  */
 static bool
 publisher_is_quiet(PublisherQuiet *quiet)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64 lanes;
-	int64 seqs;
+	int64 polls;
 	bool same;
 
-	(void) store_run(&lanes_stand, NULL, NULL);
+	(void) store_run(&fingerprints, NULL, NULL);
 	lanes = DatumGetInt64(publisher_value(0, 1));
-	seqs = DatumGetInt64(publisher_value(0, 2));
-	same = quiet->since != 0 && lanes == quiet->lanes && seqs == quiet->seqs &&
-		   now >= quiet->since &&
+	polls = DatumGetInt64(publisher_value(0, 2));
+	same = quiet->since != 0 && lanes == quiet->lanes &&
+		   polls == quiet->polls && now >= quiet->since &&
 		   !TimestampDifferenceExceeds(quiet->since, now, PUBLISHER_QUIET_MS);
 	if (!same)
 		quiet->since = now;
 	quiet->lanes = lanes;
-	quiet->seqs = seqs;
+	quiet->polls = polls;
 	return same;
 }
 

@@ -22,8 +22,8 @@ typedef struct PublisherWork
 /* What a look remembers for the next, to spare it work; zeroes to begin with. */
 typedef struct PublisherQuiet
 {
-	int64 lanes;
-	int64 seqs;
+	int64 lanes;       /* fingerprint of where they stand */
+	int64 polls;       /* fingerprint of their settings */
 	TimestampTz since; /* 0: the last look found something */
 } PublisherQuiet;
 

@@ -205,6 +205,18 @@ publisher_try_part(PublisherWork *part)
 	return publisher_try_each(part);
 }
 
+/* What is not due any more was published or closed by another, or dropped. */
+static void
+publisher_forget_failures(const PublisherWork *work)
+{
+	ListCell *cell;
+
+	foreach (cell, publisher.failing)
+		if (!list_member_int(work->due, lfirst_int(cell)) &&
+			!list_member_int(work->overdue, lfirst_int(cell)))
+			publisher.failing = foreach_delete_current(publisher.failing, cell);
+}
+
 /* Do what was found, in parts, and count how it went. */
 static void
 publisher_work(const PublisherWork *work)
@@ -213,6 +225,7 @@ publisher_work(const PublisherWork *work)
 	PublisherWork part = {.due = work->due};
 	bool done = true;
 
+	publisher_forget_failures(work);
 	if (work->due == NIL && overdue == 0)
 		return;
 	worker_report(&publisher.slot->publisher, WORKER_BUSY);

@@ -93,6 +93,21 @@ retract_known(const Retraction *retraction, Receipt *receipt)
 	return retract_outcome(receipt, OUTCOME_DUPLICATE, NULL);
 }
 
+/* The event does not count any more: a later one does. */
+static RetractVerdict
+retract_replaced(const Poll *poll, const LedgerEntry *event,
+				 const LedgerEntry *tail, Receipt *receipt)
+{
+	const text *last =
+		ledger_last_attempt(poll->poll_id, event->principal, tail);
+
+	if (last == NULL)
+		return RETRACT_ANEW;
+	return retract_outcome(
+		receipt, OUTCOME_NOTHING_TO_RETRACT,
+		psprintf("The event was replaced by \"%s\".", text_to_cstring(last)));
+}
+
 /* Continue the principal's chain; under "latest" only its tail counts. */
 static RetractVerdict
 retract_chain(const Poll *poll, const LedgerEntry *event, LedgerEntry *entry,
@@ -106,12 +121,8 @@ retract_chain(const Poll *poll, const LedgerEntry *event, LedgerEntry *entry,
 		return RETRACT_ANEW;
 	if (poll->counting == COUNTING_LATEST &&
 		!event_text_equal(tail.event_id, event->event_id))
-		return retract_outcome(
-			receipt, OUTCOME_NOTHING_TO_RETRACT,
-			psprintf("The event was replaced by \"%s\".",
-					 text_to_cstring(ledger_last_attempt(
-						 poll->poll_id, event->principal, tail.link))));
-	entry->link = tail.link + 1;
+		return retract_replaced(poll, event, &tail, receipt);
+	entry->link = ledger_next_link(&tail);
 	entry->attempt = tail.attempt;
 	entry->granted = tail.granted + (entry->may_respond_again ? 1 : 0);
 	entry->barred = tail.barred || !entry->may_respond_again;

@@ -32,6 +32,15 @@ shared_request(void)
 }
 
 static void
+shared_init_slot(SharedSlot *slot)
+{
+	pg_atomic_init_u64(&slot->moved, 0);
+	pg_atomic_init_u64(&slot->since, 0);
+	for (int i = 0; i < STATS_COUNTERS; i++)
+		pg_atomic_init_u64(&slot->counters[i], 0);
+}
+
+static void
 shared_startup(void)
 {
 	bool found;
@@ -45,6 +54,8 @@ shared_startup(void)
 		memset(shared, 0, sizeof(Shared));
 		for (int i = 0; i < SHARED_LANE_WAITS; i++)
 			ConditionVariableInit(&shared->lane_waits[i]);
+		for (int i = 0; i < SHARED_DATABASES; i++)
+			shared_init_slot(&shared->slots[i]);
 		for (int i = 0; i < SHARED_HINTS; i++)
 			pg_atomic_init_u64(&shared->hints[i], 0);
 		shared->lock = &GetNamedLWLockTranche("poll_tally")->lock;

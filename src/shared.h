@@ -21,7 +21,7 @@
 
 #define SHARED_ERROR_LENGTH 256
 
-/* Places of rows: see store_hint.c.  A lane's row takes one, and a choice's. */
+/* Places of rows, of polls, choices and lanes: see store_hint.c. */
 #define SHARED_HINTS 65536
 
 /* Places to wait for a lane; polls of all databases are spread over them. */

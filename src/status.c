@@ -37,7 +37,7 @@ static void
 status_of_entry(const LedgerEntry *entry, Oid outcome_type, Datum *values,
 				bool *nulls)
 {
-	char *poll = poll_name(entry->poll_id);
+	char *poll = poll_visible_name(entry->poll_id);
 	char *detail = NULL;
 	text *retraction_id;
 

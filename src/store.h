@@ -66,8 +66,8 @@ extern void store_key_bool(StoreKey *key, bool value);
 extern void store_key_text(StoreKey *key, const text *value);
 
 /*
- * Look first where the row of this key was found last, in this session.  The key
- * is complete, and "columns" says in which columns of the table its parts stand.
+ * Look first where the row of this key was found last, by whatever session.  The
+ * key is complete, and "columns" says in which columns of the table its parts stand.
  */
 extern void store_key_hinted(StoreKey *key, const AttrNumber *columns);
 

@@ -70,7 +70,6 @@ tally_get_sql(PG_FUNCTION_ARGS)
 							  VARSIZE_ANY_EXHDR(choice)));
 }
 
-/* The sum of all counts; only one that is itself outside bigint raises. */
 /* The sum of all counts; false when it does not fit into bigint. */
 static bool
 tally_sum_counts(const Tally *tally, int64 *sum)
@@ -231,8 +230,6 @@ tally_hash_extended(PG_FUNCTION_ARGS)
  * Binary form: int32 number of entries; for each, in order, int8 length of the
  * choice, its bytes, int64 count.  All in network byte order.
  */
-
-/* The least that an entry takes: length, one byte, count. */
 Datum
 tally_send(PG_FUNCTION_ARGS)
 {

@@ -52,6 +52,9 @@ worker_fill(BackgroundWorker *worker, const char *name, const char *function)
 void
 worker_connect(const char *database, const char *role)
 {
+	static const char *const timeouts[] = {"statement_timeout", "lock_timeout",
+										   COMPAT_TRANSACTION_TIMEOUTS};
+
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
@@ -61,10 +64,8 @@ worker_connect(const char *database, const char *role)
 	 */
 	SetConfigOption("default_transaction_isolation", "read committed",
 					PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("idle_in_transaction_session_timeout", "0", PGC_SUSET,
-					PGC_S_OVERRIDE);
+	for (int i = 0; i < lengthof(timeouts); i++)
+		SetConfigOption(timeouts[i], "0", PGC_SUSET, PGC_S_OVERRIDE);
 	BackgroundWorkerInitializeConnection(database, role, 0);
 }
 
@@ -177,20 +178,22 @@ worker_rows(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	Shared *shared = shared_get();
-	Shared *copy;
+	SharedSlot *slots;
+	WorkerInfo launcher;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (shared == NULL)
 		return (Datum) 0;
-	copy = palloc(sizeof(Shared));
+	slots = palloc_array(SharedSlot, SHARED_DATABASES);
 	LWLockAcquire(shared->lock, LW_SHARED);
-	memcpy(copy, shared, sizeof(Shared));
+	launcher = shared->launcher;
+	memcpy(slots, shared->slots, sizeof(shared->slots));
 	LWLockRelease(shared->lock);
-	if (copy->launcher.starts > 0)
-		worker_put(result, &copy->launcher, NULL, "launcher");
+	if (launcher.starts > 0)
+		worker_put(result, &launcher, NULL, "launcher");
 	for (int i = 0; i < SHARED_DATABASES; i++)
 	{
-		SharedSlot *slot = &copy->slots[i];
+		SharedSlot *slot = &slots[i];
 		char *database = OidIsValid(slot->database)
 							 ? get_database_name(slot->database)
 							 : NULL;

@@ -140,15 +140,18 @@ sub true_ok
 	return query_is($node, $database, $sql, 't', $name);
 }
 
-# wait_until(CONDITION, SECONDS): true once CONDITION is, false when it is not by then.
+# wait_until(CONDITION, SECONDS): true once CONDITION is, false when it is not by then. Most conditions start a program:
+# asked more and more seldom, so that the waiting does not slow down what is waited for.
 sub wait_until
 {
 	my ($condition, $seconds) = @_;
+	my $nap = 20_000;
 	my $deadline = time() + ($seconds // $PostgreSQL::Test::Utils::timeout_default);
 	while (!$condition->())
 	{
 		return 0 if time() > $deadline;
-		usleep(20_000);
+		usleep($nap);
+		$nap *= 1.5 if $nap < 80_000;
 	}
 	return 1;
 }

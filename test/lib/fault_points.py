@@ -24,6 +24,7 @@ PASSES = collections.OrderedDict((
     ("accept", ENTER + FLUSH),
     ("wide", ENTER + FLUSH),
     ("savepoint", ENTER),
+    ("levels", ("levels-united",)),
     ("retract", ("lane-taken", "retract-inserted") + FLUSH),
     ("batch", ENTER + ("batch-lanes-taken", "batch-event", "batch-event:7", "accept-inserted:7", "batch-judged", "batch-written", "batch-done") + FLUSH),
     ("waiting", ("batch-waits", "batch-lanes-taken:2", "batch-event:9", "batch-done", "committed")),
@@ -33,6 +34,7 @@ PASSES = collections.OrderedDict((
     ("rebuild", ("rebuild-step", "rebuild-step:2", "rebuild-step:3", "rebuild-step:4") + PUBLISH + ("flushed-at-end", "committed")),
 ))
 DONE = ("committed", "prepared")        # what is sealed there, stays
+CAUGHT = ("savepoint", "levels")        # the fault is, by a savepoint, and the transaction goes on
 
 
 class Faults(Points):
@@ -70,6 +72,37 @@ class Faults(Points):
             self.wrong("savepoint:", answer, there)
         if answer is None and there:
             self.wrong("savepoint: no answer, and", there)
+        self.figures["there" if there else "absent"] += 1
+
+    def ready_levels(self):
+        return self.new_events("points", 5)
+
+    def do_levels(self, cursor, what):
+        """What a released savepoint has counted is added to what was counted around it, in the next event; that fails."""
+        def enter(number):
+            cursor.execute("SELECT outcome::text FROM poll_tally.accept_event(%s, %s, 'red')", (what["poll"], what["ids"][number]))
+            return cursor.fetchone()[0]
+        cursor.execute("BEGIN")
+        answer = [enter(0)]
+        cursor.execute("SAVEPOINT outer")
+        enter(1)
+        cursor.execute("SAVEPOINT inner")
+        enter(2)
+        cursor.execute("RELEASE inner")
+        try:
+            enter(3)
+            raise RuntimeError("the fault did not happen")
+        except psycopg2.InternalError:
+            cursor.execute("ROLLBACK TO outer")
+        answer.append(enter(4))
+        cursor.execute("COMMIT")
+        return answer
+
+    def judge_levels(self, what, answer, error):
+        there = {row[0] for row in self.rows("SELECT event_id FROM poll_tally.events WHERE event_id = ANY (%s)", (what["ids"],))}
+        wanted = {what["ids"][0], what["ids"][4]} if answer is not None else set()
+        if there != wanted or answer is not None and answer != ["accepted", "accepted"]:
+            self.wrong("levels:", answer, error, there)
         self.figures["there" if there else "absent"] += 1
 
     def ready_retract(self):
@@ -167,9 +200,9 @@ class Faults(Points):
         number = int(number or 1) + (name in ("flushed-at-end", "committed"))
         connection.cursor().execute("SET poll_tally.fault = %s", ("%s %s %d" % (name, action, number),))
         answer, error = self.attempt(connection, operation, what)
-        if answer is not None and operation != "savepoint":
+        if answer is not None and operation not in CAUGHT:
             self.wrong(operation, point, action, "did not happen")
-        if not connection.closed and operation != "savepoint":
+        if not connection.closed and operation not in CAUGHT:
             self.goes_on(connection, operation)
         connection.close()
         if "holder" in what:
@@ -178,7 +211,7 @@ class Faults(Points):
         self.await_server(pid)
         there = self.figures["there"]
         getattr(self, "judge_" + operation, self.judge_events)(what, answer, error)
-        if operation != "savepoint" and self.sealed(there) != (point in DONE):
+        if operation not in CAUGHT and self.sealed(there) != (point in DONE):
             self.wrong(operation, point, action, "left it" if self.sealed(there) else "lost it")
         bad = self.rows("SELECT check_name FROM poll_tally.verify_poll(%s) WHERE NOT ok", (what["poll"],))
         if bad:
@@ -193,7 +226,7 @@ class Faults(Points):
         self.figures["went_on"] += 1
 
     def skips(self, operation, point, action, every):
-        if point == "prepared" and action != "kill" or operation == "savepoint" and action == "kill":
+        if point == "prepared" and action != "kill" or operation in CAUGHT and action == "kill":
             return True         # the server itself must not fail there by an error
         if action == "error" or point in DONE:
             return False

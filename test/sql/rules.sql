@@ -463,6 +463,18 @@ ALTER TABLE ledger DISABLE TRIGGER ledger_guard;
 UPDATE ledger SET attempt = 3 WHERE event_id = 'every-3';
 SELECT check_name, expected, actual FROM verify_poll('every') WHERE NOT ok;
 ROLLBACK;
+-- a chain of a principal that cannot go on
+BEGIN;
+SELECT create_poll('long', '{a}', counting => 'every', publish_every => '1 day');
+SELECT outcome FROM accept_event('long', 'long-1', 'a', 'ann');
+ALTER TABLE ledger DISABLE TRIGGER ledger_guard;
+UPDATE ledger SET link = 2147483647 WHERE event_id = 'long-1';
+SELECT r.state, r.message FROM (VALUES ($$accept_event('long', 'long-2', 'a', 'ann')$$), ($$accept_events('long', '{long-3}', '{a}', '{ann}')$$),
+                                       ($$retract_event('long', 'long-1', 'long-4', 'none')$$)) AS c(call),
+     LATERAL pg_temp.raised('SELECT poll_tally.' || c.call) AS r;
+SELECT outcome FROM accept_event('long', 'long-1', 'a', 'ann');
+SELECT outcome FROM accept_event('long', 'long-5', 'a', 'bob');
+ROLLBACK;
 -- a closed poll: its final counts come back, without a revision; where the ledger is not what it was, nothing is done
 SELECT revision, final, counts IS NULL AS wide FROM close_poll('damage');
 SELECT revision, counts FROM close_poll('damage-open');

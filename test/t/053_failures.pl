@@ -277,6 +277,91 @@ my $after = time() - $released;
 ok($found ne '' && $after <= 5.1, 'what it would have found is published in time') || diag("after $after s");
 $locker->quit;
 
+# --- what makes a poll due without moving it, or moves it and looks as if it did not --------------------------------
+
+# The worker has looked twice and found nothing, and rests on that.
+sub rested
+{
+	for (1 .. 2)
+	{
+		my $beat = worker_value($node, 'heartbeat_at', 'publisher', 'calm');
+		wait_until(sub { worker_value($node, "heartbeat_at > '$beat' AND state = 'idle'", 'publisher', 'calm') eq 't' }, 30)
+		  || die 'the worker does not look';
+	}
+	return;
+}
+
+sub in_time_ok
+{
+	my ($poll, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $begun = time();
+	my $published = wait_published($node, 'calm', $poll);
+	my $took = time() - $begun;
+	return ok($published ne '' && $took <= 5.1, "$name is published in time") || diag("after $took s");
+}
+
+make_poll($node, 'calm', 'again');
+vote($node, 'calm', 'again');
+$node->safe_psql('calm', q{SELECT poll_tally.close_poll('again')});
+rested();
+$node->safe_psql('calm', q{SELECT poll_tally.drop_poll('again');
+    SELECT poll_tally.create_poll('again', '{red,blue}', counting => 'every', publish_every => '100 milliseconds')});
+vote($node, 'calm', 'again');
+in_time_ok('again', 'a poll that was made anew, with as many votes as the one before,');
+make_poll($node, 'calm', 'few', q{publish_every => '100 milliseconds', publish_min_events => 5});
+vote($node, 'calm', 'few');
+rested();
+$node->safe_psql('calm', q{SELECT poll_tally.alter_poll('few', publish_min_events => 1)});
+in_time_ok('few', 'what enough has come of, by another setting,');
+make_poll($node, 'calm', 'daily', q{publish_every => '1 day'});
+vote($node, 'calm', 'daily');
+rested();
+$node->safe_psql('calm', q{SELECT poll_tally.alter_poll('daily', publish_every => '1 second')});
+in_time_ok('daily', 'what has waited for long enough, by another setting,');
+
+# --- a poll that cannot be published --------------------------------------------------------------------------------
+
+# The log says so once, and again when it was published meanwhile, by whomever.
+my $begin_log = log_end($node);
+make_poll($node, 'calm', 'bad');
+$node->safe_psql('calm', <<'SQL');
+CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('public.allow', true) IS DISTINCT FROM 'on' THEN RAISE 'refused'; END IF;
+    RETURN NEW;
+END $$;
+DO $$ BEGIN EXECUTE (SELECT 'CREATE TRIGGER refuse BEFORE INSERT ON poll_tally.snapshot FOR EACH ROW WHEN (NEW.poll_id = '
+    || poll_id || ') EXECUTE FUNCTION public.refuse()' FROM poll_tally.poll WHERE poll = 'bad'); END $$;
+SQL
+sub refusals { return scalar(log_lines($node, qr/could not publish poll number \d+: refused/, $begin_log)); }
+for my $round (1 .. 2)
+{
+	my $failures = q{SELECT sum(failures) FROM poll_tally.publisher_counts()};
+	my $failed = $node->safe_psql('calm', $failures);
+	vote($node, 'calm', 'bad');
+	vote($node, 'calm', 'calm');
+	in_time_ok('calm', "beside a poll that cannot be published, $round: another one");
+	ok($node->poll_query_until('calm', "SELECT ($failures) > $failed + 2"), "$round: it is tried again and again");
+	is(refusals(), $round, "$round: and the log says so once");
+	$node->safe_psql('calm', q{SET public.allow = on; SELECT poll_tally.publish('bad', true)});
+	rested();
+}
+$node->safe_psql('calm', 'DROP TRIGGER refuse ON poll_tally.snapshot');
+published_ok($node, 'calm', 'bad', 'once it can be');
+
+# --- a database with timeouts ---------------------------------------------------------------------------------------
+
+# They are for those who vote; a publication takes as long as it takes.
+hold_publication($node, 'calm');
+my @timeouts = qw(statement_timeout lock_timeout idle_in_transaction_session_timeout);
+push @timeouts, 'transaction_timeout' if $node->pg_version >= 17;
+$node->safe_psql('calm', join '', map { "ALTER DATABASE calm SET $_ = '1s';" } @timeouts);
+$node->safe_psql('calm', 'UPDATE public.delay SET seconds = 1.5; SELECT pg_terminate_backend(' . publisher_of($node, 'calm') . ')');
+vote($node, 'calm', 'calm');
+isnt(wait_published($node, 'calm', 'calm'), '', 'timeouts of a database do not end a publication');
+$node->safe_psql('calm', 'UPDATE public.delay SET seconds = 0;' . join '', map { "ALTER DATABASE calm RESET $_;" } @timeouts);
+
 # --- many polls close at once ---------------------------------------------------------------------------------------
 
 # Each has 32 lanes; all of them at once are more locks than the server has. Voters of other polls must not notice.
