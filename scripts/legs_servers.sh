@@ -65,7 +65,8 @@ suite_of()
 	esac
 }
 
-# Its own processes and mounts, both of which end with the command. The working tree can be read at /src.
+# Its own processes and mounts, both of which end with the command. The working tree can be read at /src. Whom this
+# machine trusts, its npm does there too.
 in_root()
 {
 	local root=$1
@@ -81,8 +82,10 @@ in_root()
 		mount --bind "$tree" "$root/src"
 		mount -o remount,bind,ro "$root/src"
 		cp /etc/resolv.conf "$root/etc/resolv.conf"
+		[[ ! -e /etc/ssl/certs/ca-certificates.crt ]] || cat /etc/ssl/certs/ca-certificates.crt >"$root/etc/machine.crt"
 		exec chroot "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-			LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"' in_root "$root" "$ROOT" "$@"
+			LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive NODE_EXTRA_CA_CERTS=/etc/machine.crt "$@"' \
+		in_root "$root" "$ROOT" "$@"
 }
 
 # No daemon, no cluster, no manuals, no waiting for the disk; and a mirror may be a copy of some earlier day.

@@ -20,12 +20,14 @@ CONFIG=                         # server settings that make the built extension 
 BINDIR=                         # the server's programs, see find_postgres
 PG_SUPPORT=                           # where the server's build and test support lies
 CHILD=                          # process group of run_child, while it runs
+BESIDE=                         # process of start_beside
 SERVER_USER=                    # who runs the servers
 INITDB_OPTIONS=()               # further ones, of the next server that is started
 SERVER_ENVIRONMENT=()           # NAME=VALUE: likewise
 FAST=                           # temporary folder in memory, see make_fast_folder
 
-export LC_ALL=C.UTF-8
+# The server's own test support unsets LC_ALL; databases get their encoding from what is left.
+export LC_ALL=C.UTF-8 LANG=C.UTF-8
 # Settings of the caller's own PostgreSQL must not lead a client to another server; timeouts lead nowhere, and PG_CONFIG
 # does not match.
 while read -r name; do unset "$name"; done < <(compgen -e | grep '^PG[A-Z]' | grep -v 'TIMEOUT$' || true)
@@ -326,6 +328,7 @@ on_exit()
 	local status=$1
 	trap '' HUP INT TERM
 	trap - EXIT
+	[[ -z $BESIDE ]] || kill -TERM "$BESIDE" 2>/dev/null || true
 	if [[ -n $WORK && -d $WORK ]]; then
 		cd /
 		stop_servers
@@ -361,6 +364,17 @@ run_child()
 	wait "$CHILD" || status=$?
 	CHILD=
 	return "$status"
+}
+
+# start_beside COMMAND...: likewise, but the caller goes on, and may wait for it.
+start_beside()
+{
+	(
+		BESIDE=
+		trap 'on_signal 143' HUP INT TERM
+		run_child "$@"
+	) &
+	BESIDE=$!
 }
 
 # --- build ----------------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ SELECT is_empty($$
 $$, 'functions are in C or SQL');
 SELECT is_empty($$
     SELECT f.name, f.probin FROM function AS f JOIN pg_language AS l ON l.oid = f.prolang AND l.lanname = 'c'
-    WHERE f.probin <> '$libdir/poll_tally'
+    WHERE f.probin <> 'poll_tally'
 $$, 'C functions are in our library');
 SELECT is_empty($$
     SELECT f.name FROM function AS f JOIN pg_language AS l ON l.oid = f.prolang AND l.lanname = 'sql'
