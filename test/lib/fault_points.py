@@ -75,33 +75,35 @@ class Faults(Points):
         self.figures["there" if there else "absent"] += 1
 
     def ready_levels(self):
-        return self.new_events("points", 5)
+        return self.new_events("points", 4)
 
     def do_levels(self, cursor, what):
-        """What a released savepoint has counted is added to what was counted around it, in the next event; that fails."""
+        """What a released savepoint has counted is added to what was counted around it by the next event, which fails in
+        a savepoint of its own: both stand as they were."""
+        answer = []
+
         def enter(number):
             cursor.execute("SELECT outcome::text FROM poll_tally.accept_event(%s, %s, 'red')", (what["poll"], what["ids"][number]))
-            return cursor.fetchone()[0]
+            answer.append(cursor.fetchone()[0])
         cursor.execute("BEGIN")
-        answer = [enter(0)]
-        cursor.execute("SAVEPOINT outer")
+        enter(0)
+        cursor.execute("SAVEPOINT released")
         enter(1)
-        cursor.execute("SAVEPOINT inner")
-        enter(2)
-        cursor.execute("RELEASE inner")
+        cursor.execute("RELEASE released; SAVEPOINT failed")
         try:
-            enter(3)
+            enter(2)
             raise RuntimeError("the fault did not happen")
         except psycopg2.InternalError:
-            cursor.execute("ROLLBACK TO outer")
-        answer.append(enter(4))
+            cursor.execute("ROLLBACK TO failed")
+        enter(3)
         cursor.execute("COMMIT")
         return answer
 
     def judge_levels(self, what, answer, error):
-        there = {row[0] for row in self.rows("SELECT event_id FROM poll_tally.events WHERE event_id = ANY (%s)", (what["ids"],))}
-        wanted = {what["ids"][0], what["ids"][4]} if answer is not None else set()
-        if there != wanted or answer is not None and answer != ["accepted", "accepted"]:
+        there = [row[0] for row in self.rows("SELECT event_id FROM poll_tally.events WHERE event_id = ANY (%s) ORDER BY position",
+                                             (what["ids"],))]
+        wanted = [what["ids"][number] for number in (0, 1, 3)] if answer is not None else []
+        if sorted(there) != sorted(wanted) or answer not in (None, ["accepted"] * 3):
             self.wrong("levels:", answer, error, there)
         self.figures["there" if there else "absent"] += 1
 
