@@ -328,7 +328,10 @@ on_exit()
 	local status=$1
 	trap '' HUP INT TERM
 	trap - EXIT
-	[[ -z $BESIDE ]] || kill -TERM "$BESIDE" 2>/dev/null || true
+	if [[ -n $BESIDE ]]; then
+		kill -TERM "$BESIDE" 2>/dev/null || true
+		wait "$BESIDE" 2>/dev/null || true
+	fi
 	if [[ -n $WORK && -d $WORK ]]; then
 		cd /
 		stop_servers

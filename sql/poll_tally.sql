@@ -1421,7 +1421,7 @@ CREATE FUNCTION poll_tally.blocker_rows(OUT poll_id integer, OUT lane integer, O
     OUT pid integer, OUT gid text, OUT since timestamptz)
     RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER PARALLEL RESTRICTED
 BEGIN ATOMIC
-    SELECT l.classid::bigint::integer, l.objid::bigint::integer,
+    SELECT l.classid::bigint::integer, CASE WHEN l.objid::bigint < 64 THEN l.objid::bigint::integer END,
            CASE WHEN l.pid IS NULL THEN 'prepared' ELSE coalesce(a.state, 'active') END,
            l.pid, x.gid, coalesce(x.prepared, a.state_change)
     FROM pg_locks AS l
@@ -1433,13 +1433,13 @@ BEGIN ATOMIC
         ON l.pid IS NULL AND t.virtualtransaction = l.virtualtransaction
     LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.objsubid = 7 AND l.granted
-      -- Numbers from 64 on are no lanes: see src/lane_gate.c.
-      AND l.classid::bigint > 0 AND l.objid::bigint < 64
+      -- Numbers from 64 on are no lanes; 66 and 67 stand for locks of the poll's rows: see src/lane_gate.c.
+      AND l.classid::bigint > 0 AND (l.objid::bigint < 64 OR l.objid::bigint IN (66, 67))
       -- A prepared transaction has no pid, and a database without a publisher none either.
       AND (l.pid IS NULL OR l.pid IS DISTINCT FROM (SELECT w.pid FROM poll_tally.publisher_counts() AS w))
       AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
 END;
-COMMENT ON FUNCTION poll_tally.blocker_rows() IS 'who holds which lane in this database; for the view blockers';
+COMMENT ON FUNCTION poll_tally.blocker_rows() IS 'who holds which lane in this database, or NULL for the rows of the poll; for the view blockers';
 
 CREATE VIEW poll_tally.blockers WITH (security_barrier) AS
 SELECT p.poll::text, b.lane, b.kind, b.pid, b.gid, b.since,
@@ -1448,7 +1448,7 @@ FROM poll_tally.blocker_rows() AS b
 JOIN poll_tally.poll AS p ON p.poll_id = b.poll_id
 WHERE b.kind = 'prepared' OR b.kind LIKE 'idle in transaction%'
    OR p.closed_at IS NULL AND p.closes_at <= clock_timestamp();
-COMMENT ON VIEW poll_tally.blockers IS 'prepared and idle transactions that hold a lane; of a poll past its deadline, all that keep it from being closed';
+COMMENT ON VIEW poll_tally.blockers IS 'prepared and idle transactions that hold a lane, or (lane is NULL) change or publish the poll; of a poll past its deadline, all that keep it from being closed';
 
 CREATE FUNCTION poll_tally.stalled(allowance interval DEFAULT '10 seconds',
     OUT poll text, OUT accepted_position bigint, OUT published_position bigint,
@@ -1567,6 +1567,30 @@ BEGIN
            OR t.oid IN ('poll_tally.receipt'::regtype, 'poll_tally.batch_receipt'::regtype)
     LOOP
         EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', type);
+    END LOOP;
+END
+$$;
+-- Nor does a role that they name: what roles get, they get by the grant functions.
+DO $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s', o.object, a.grantee::regrole)
+        FROM (SELECT 'SCHEMA poll_tally', n.nspacl, n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'poll_tally'
+              UNION ALL
+              SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass, c.relacl, c.relowner
+              FROM pg_class AS c WHERE c.relnamespace = 'poll_tally'::regnamespace AND c.relkind IN ('r', 'v', 'S')
+              UNION ALL
+              SELECT 'ROUTINE ' || p.oid::regprocedure, p.proacl, p.proowner
+              FROM pg_proc AS p WHERE p.pronamespace = 'poll_tally'::regnamespace
+              UNION ALL
+              SELECT 'TYPE ' || t.oid::regtype, t.typacl, t.typowner
+              FROM pg_type AS t WHERE t.typnamespace = 'poll_tally'::regnamespace) AS o (object, acl, owner)
+        CROSS JOIN LATERAL aclexplode(o.acl) AS a
+        WHERE a.grantee NOT IN (0, o.owner)
+    LOOP
+        EXECUTE statement;
     END LOOP;
 END
 $$;

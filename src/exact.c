@@ -50,8 +50,9 @@ exact_mark(int32 poll_id)
 	Datum values[] = {Int32GetDatum(poll_id)};
 	StoreSqlState sql;
 
-	/* Whoever alters the poll has its row locked. */
 	store_refuse_to_wait_for_lane(poll_id, true);
+	/* To wait for the row of who alters the poll is a conflict above READ COMMITTED. */
+	lane_lock_changes(poll_id);
 	store_begin_sql(&sql);
 	/* Somebody may have altered it since a transaction's snapshot. */
 	(void) store_run_latest(&mark, values, NULL);

@@ -106,6 +106,14 @@ extern bool lane_await_deadline(int32 poll_id);
 /* Lock the poll's list of audiences until the transaction ends: it grows. */
 extern void lane_lock_audiences(int32 poll_id);
 
+/*
+ * Lock the poll against other changes until the transaction ends, before its row;
+ * note that it is published by hand, before its publication row.  For those who
+ * wait and for the view blockers: row locks do not show.
+ */
+extern void lane_lock_changes(int32 poll_id);
+extern void lane_note_publication(int32 poll_id);
+
 /* Give back what lane_try_all took. */
 extern void lane_release_all(int32 poll_id, int max_lanes);
 

@@ -190,9 +190,11 @@ pending_negate_upper(void)
 			LaneHold *hold = lane_held(seq->poll_id);
 
 			lane_load(hold);
+			/* The rows of a dropped poll are gone: its seqs stay as they are. */
 			pending_set_seq(level, seq->poll_id,
-							pending_is_dropped(seq->poll_id) ? seq->seq
-															 : hold->seq)
+							pending_is_dropped(seq->poll_id)
+								? pending_next_seq(hold) - 1
+								: hold->seq)
 				->keys -= seq->keys;
 		}
 	}

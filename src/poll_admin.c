@@ -175,6 +175,8 @@ poll_admin_lock(StoreStatement *lock, const text *name, Poll *poll)
 	{
 		Datum values[] = {Int32GetDatum(poll->poll_id)};
 
+		/* Unlike the row's lock, this one shows. */
+		lane_lock_changes(poll->poll_id);
 		if (store_run(lock, values, NULL) == 1)
 			locked = poll->poll_id;
 		else

@@ -135,6 +135,7 @@ static bool
 publisher_is_quiet(PublisherQuiet *quiet)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	Oid table = store_relation_oid("lane");
 	int64 lanes;
 	int64 polls;
 	bool same;
@@ -142,11 +143,13 @@ publisher_is_quiet(PublisherQuiet *quiet)
 	(void) store_run(&fingerprints, NULL, NULL);
 	lanes = DatumGetInt64(publisher_value(0, 1));
 	polls = DatumGetInt64(publisher_value(0, 2));
-	same = quiet->since != 0 && lanes == quiet->lanes &&
-		   polls == quiet->polls && now >= quiet->since &&
+	same = quiet->since != 0 && table == quiet->table &&
+		   lanes == quiet->lanes && polls == quiet->polls &&
+		   now >= quiet->since &&
 		   !TimestampDifferenceExceeds(quiet->since, now, PUBLISHER_QUIET_MS);
 	if (!same)
 		quiet->since = now;
+	quiet->table = table;
 	quiet->lanes = lanes;
 	quiet->polls = polls;
 	return same;
@@ -321,6 +324,7 @@ publisher_publish(PG_FUNCTION_ARGS)
 	pending_flush();
 
 	store_begin_sql(&sql);
+	lane_note_publication(poll.poll_id);
 	snapshot_lock(poll.poll_id);
 	values[0] = Int32GetDatum(poll.poll_id);
 	values[1] = BoolGetDatum(force);

@@ -22,6 +22,7 @@ typedef struct PublisherWork
 /* What a look remembers for the next, to spare it work; zeroes to begin with. */
 typedef struct PublisherQuiet
 {
+	Oid table;         /* of the lanes: an extension made anew has another */
 	int64 lanes;       /* fingerprint of where they stand */
 	int64 polls;       /* fingerprint of their settings */
 	TimestampTz since; /* 0: the last look found something */

@@ -98,9 +98,12 @@ static RetractVerdict
 retract_replaced(const Poll *poll, const LedgerEntry *event,
 				 const LedgerEntry *tail, Receipt *receipt)
 {
-	const text *last =
-		ledger_last_attempt(poll->poll_id, event->principal, tail);
+	const text *last;
 
+	/* Somebody has just retracted it. */
+	if (event_text_equal(tail->retracts, event->event_id))
+		return RETRACT_ANEW;
+	last = ledger_last_attempt(poll->poll_id, event->principal, tail);
 	if (last == NULL)
 		return RETRACT_ANEW;
 	return retract_outcome(

@@ -165,6 +165,24 @@ SELECT a.call, r.state, r.message
                ($$drop_poll('polls-add')$$)) AS a(call), LATERAL pg_temp.raised('SELECT ' || a.call) AS r;
 SELECT final FROM close_poll('polls-add');
 ROLLBACK;
+-- a poll that is dropped within savepoints that have counted in it, and then something is written
+BEGIN;
+SELECT create_poll('polls-away', '{a}', counting => 'every', publish_every => '1 day'), create_poll('polls-stays', '{a}', counting => 'every', publish_every => '1 day');
+SELECT outcome FROM accept_event('polls-away', 'polls-away-1', 'a');
+SAVEPOINT one;
+SELECT outcome FROM accept_event('polls-away', 'polls-away-2', 'a');
+SELECT outcome FROM accept_event('polls-stays', 'polls-stays-1', 'a');
+SAVEPOINT two;
+SELECT final FROM close_poll('polls-away');
+SELECT drop_poll('polls-away');
+SELECT revision, counts FROM publish('polls-stays', true);
+SELECT outcome FROM accept_event('polls-stays', 'polls-stays-2', 'a');
+RELEASE two;
+SELECT outcome FROM accept_event('polls-stays', 'polls-stays-3', 'a');
+COMMIT;
+SELECT bool_and(ok) FROM verify_poll('polls-stays');
+SELECT counts FROM close_poll('polls-stays');
+SELECT drop_poll('polls-stays');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT r.* FROM pg_temp.raised($$SELECT close_poll('polls-mode')$$) AS r;
 SELECT create_poll('polls-repeatable', '{a}', publish_every => '1 day');

@@ -282,10 +282,12 @@ $locker->quit;
 # The worker has looked twice and found nothing, and rests on that.
 sub rested
 {
+	my ($database) = @_;
+	$database //= 'calm';
 	for (1 .. 2)
 	{
-		my $beat = worker_value($node, 'heartbeat_at', 'publisher', 'calm');
-		wait_until(sub { worker_value($node, "heartbeat_at > '$beat' AND state = 'idle'", 'publisher', 'calm') eq 't' }, 30)
+		my $beat = worker_value($node, 'heartbeat_at', 'publisher', $database);
+		wait_until(sub { worker_value($node, "heartbeat_at > '$beat' AND state = 'idle'", 'publisher', $database) eq 't' }, 30)
 		  || die 'the worker does not look';
 	}
 	return;
@@ -293,10 +295,10 @@ sub rested
 
 sub in_time_ok
 {
-	my ($poll, $name) = @_;
+	my ($poll, $name, $database) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $begun = time();
-	my $published = wait_published($node, 'calm', $poll);
+	my $published = wait_published($node, $database // 'calm', $poll);
 	my $took = time() - $begun;
 	return ok($published ne '' && $took <= 5.1, "$name is published in time") || diag("after $took s");
 }
@@ -319,6 +321,18 @@ vote($node, 'calm', 'daily');
 rested();
 $node->safe_psql('calm', q{SELECT poll_tally.alter_poll('daily', publish_every => '1 second')});
 in_time_ok('daily', 'what has waited for long enough, by another setting,');
+
+$node->safe_psql('postgres', 'CREATE DATABASE anew');
+$node->safe_psql('anew', 'CREATE EXTENSION poll_tally');
+make_poll($node, 'anew', 'first');
+vote($node, 'anew', 'first');
+wait_published($node, 'anew', 'first');
+rested('anew');
+$node->safe_psql('anew', q{BEGIN; DROP EXTENSION poll_tally; CREATE EXTENSION poll_tally; COMMIT;
+    SELECT poll_tally.create_poll('first', '{red,blue}', counting => 'every', publish_every => '100 milliseconds')});
+vote($node, 'anew', 'first');
+in_time_ok('first', 'the first poll of an extension that was made anew', 'anew');
+$node->safe_psql('postgres', 'DROP DATABASE anew');
 
 # --- a poll that cannot be published --------------------------------------------------------------------------------
 
@@ -413,6 +427,8 @@ $holder->query_safe(q{BEGIN; SELECT poll_tally.alter_poll('changed', title => 'A
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM poll_tally.stalled('0') WHERE poll = 'changed'}), 'its deadline has passed');
 my $tried = $node->safe_psql('postgres', $attempts);
 ok(wait_until(sub { $node->safe_psql('postgres', $attempts) >= $tried + 3 }, 30), 'the worker tries to close it');
+query_is($node, 'postgres', q{SELECT kind, lane FROM poll_tally.blockers WHERE poll = 'changed'}, 'idle in transaction|',
+	'and the view blockers has who is in its way');
 query_is($node, 'postgres', q{SELECT final FROM poll_tally.lag WHERE poll = 'changed'}, 'f', 'which it cannot yet');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_locks AS l JOIN poll_tally.poll AS p ON p.poll_id = l.classid::bigint
     WHERE p.poll = 'changed' AND l.locktype = 'advisory' AND l.objsubid = 7}), 'it holds none of its lanes');
