@@ -163,6 +163,12 @@ class RelayProcess:
         with open("/proc/%d/stat" % self.process.pid, encoding="ascii") as file:
             return file.read().rsplit(")", 1)[1].split()[0] == "T"
 
+    def catches(self, number):
+        """Is it so far that the signal does not just end it?"""
+        with open("/proc/%d/status" % self.process.pid, encoding="ascii") as file:
+            caught = int(file.read().split("SigCgt:")[1].split()[0], 16)
+        return caught >> number - 1 & 1 == 1
+
     def wait_stopped(self):
         until(lambda: self.process.poll() is not None or self.is_stopped(), "the relay to stop at its step")
 
@@ -174,7 +180,8 @@ class RelayProcess:
         self.wait_end()
 
     def terminate(self):
-        """SIGTERM; the exit status."""
+        """SIGTERM, once it listens to it; the exit status."""
+        until(lambda: self.process.poll() is not None or self.catches(signal.SIGTERM), "the relay to be there")
         self.process.terminate()
         return self.wait_end()
 

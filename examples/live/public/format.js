@@ -38,21 +38,13 @@ export function formatter(locale, timeZone) {
     minimumFractionDigits: 1,
     maximumFractionDigits: 1,
   });
-  const time = new Intl.DateTimeFormat(locale, {
-    hour: 'numeric',
-    minute: '2-digit',
-    second: '2-digit',
-    timeZone,
-    timeZoneName: timeZone === 'UTC' ? 'short' : undefined,
-  });
+  // As the language writes a time: 00:03:04, and not 0:03:04. Another zone than the viewer's is named.
+  const named = timeZone === 'UTC';
+  const time = new Intl.DateTimeFormat(locale, { timeStyle: named ? 'long' : 'medium', timeZone });
   const day = new Intl.DateTimeFormat(locale, {
-    day: 'numeric',
-    month: 'short',
-    year: 'numeric',
-    hour: 'numeric',
-    minute: '2-digit',
+    dateStyle: 'medium',
+    timeStyle: named ? 'long' : 'short',
     timeZone,
-    timeZoneName: timeZone === 'UTC' ? 'short' : undefined,
   });
   return {
     count: (text) => number.format(BigInt(text)),

@@ -24,6 +24,7 @@ import { feedTests } from './feed.mjs';
 import { viewerTests } from './slow.mjs';
 
 const { STATUS_OF } = await import(`${LIVE}/lib/outcomes.js`);
+const { formatter } = await import(`${LIVE}/public/format.js`);
 const { issueToken } = await import(`${LIVE}/lib/principal.js`);
 
 // Every outcome that a gate can answer: [outcome, poll, principal, choice or whole body].
@@ -377,7 +378,22 @@ async function demoTests() {
   await waited(() => stream.ended, 'with its page');
 }
 
+// The hour of the day makes no difference to how a time looks.
+function timeTests() {
+  for (const [hour, text] of [
+    [0, '00:03:04 UTC'],
+    [9, '09:03:04 UTC'],
+    [23, '23:03:04 UTC'],
+  ]) {
+    const date = new Date(Date.UTC(2026, 0, 2, hour, 3, 4));
+    const later = new Date(date.getTime() + 13 * 3600 * 1000);
+    is(formatter('en-GB', 'UTC').asOf(date, date), text, `the time of day: ${text}`);
+    is(formatter('en-GB', 'UTC').asOf(date, later), `2 Jan 2026, ${text}`, `with its day: ${text}`);
+  }
+}
+
 async function main() {
+  timeTests();
   await polls();
   // The first one as everybody starts it.
   const one_ = await new Site('one', { LIVE_POOL: '1', LIVE_QUEUE: '1' }, ['/bin/bash', `${LIVE}/start`]).start();
