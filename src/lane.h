@@ -107,11 +107,15 @@ extern bool lane_await_deadline(int32 poll_id);
 extern void lane_lock_audiences(int32 poll_id);
 
 /*
- * Lock the poll against other changes until the transaction ends, before its row;
- * note that it is published by hand, before its publication row.  For those who
- * wait and for the view blockers: row locks do not show.
+ * Lock the poll against other changes until the transaction ends: whoever locks or
+ * changes its row does this right before.  Row locks do not show, this one does.
  */
 extern void lane_lock_changes(int32 poll_id);
+
+/* The same without waiting; false when somebody else has it. */
+extern bool lane_try_changes(int32 poll_id);
+
+/* Show that the poll is being published by hand, which locks its publication row. */
 extern void lane_note_publication(int32 poll_id);
 
 /* Give back what lane_try_all took. */

@@ -92,6 +92,12 @@ lane_lock_changes(int32 poll_id)
 	(void) lane_gate_lock(poll_id, LANE_CHANGES, ExclusiveLock, true);
 }
 
+bool
+lane_try_changes(int32 poll_id)
+{
+	return lane_gate_lock(poll_id, LANE_CHANGES, ExclusiveLock, false);
+}
+
 void
 lane_note_publication(int32 poll_id)
 {

@@ -38,6 +38,7 @@ poll_close_under_lanes(int32 poll_id)
 
 	FAULT_POINT("close-lanes-taken");
 	snapshot_lock(poll_id);
+	lane_lock_changes(poll_id);
 	(void) store_run(&mark_closed, values, NULL);
 	FAULT_POINT("close-marked");
 	snapshot_finish(poll_id);

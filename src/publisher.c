@@ -238,7 +238,8 @@ publisher_try_lock_poll(int32 poll_id)
 {
 	Datum values[] = {Int32GetDatum(poll_id)};
 
-	return store_run(&try_lock_poll, values, NULL) == 1;
+	return lane_try_changes(poll_id) &&
+		   store_run(&try_lock_poll, values, NULL) == 1;
 }
 
 /* Close a poll past its deadline, if its lanes and its rows are free at once. */
