@@ -183,7 +183,8 @@ def everything_again(part, deep):
     """The whole of it is delivered to a relay that dies before its first acknowledgement, then sent once more."""
     messages = part.bench.mix.make(190)
     part.queue.send(messages)
-    relay = part.bench.start("acknowledging:1", batch=200)
+    # All of it in one batch, also where a machine under load is long in delivering it.
+    relay = part.bench.start("acknowledging:1", ["--every", "60", "--idle", "3"], batch=200)
     relay.wait_end()
     part.bench.drain()
     part.bench.check_end()
