@@ -1551,32 +1551,19 @@ CREATE FUNCTION poll_tally.revoke_from(role regrole) RETURNS void
     LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION poll_tally.revoke_from(regrole) IS 'take back from a role all that the grant functions gave in the name of the same grantor';
 
--- PUBLIC gets nothing, whatever the installing role's default privileges say.
+-- PUBLIC gets nothing, and no role, whatever the installing role's default privileges say: what roles get, they get by
+-- the grant functions.
 REVOKE ALL ON SCHEMA poll_tally FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA poll_tally FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA poll_tally FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA poll_tally FROM PUBLIC;
 DO $$
 DECLARE
-    type regtype;
-BEGIN
-    FOR type IN
-        SELECT t.oid FROM pg_type AS t
-        WHERE t.typnamespace = 'poll_tally'::regnamespace
-          AND t.typelem = 0 AND t.typtype IN ('b', 'd', 'e')
-           OR t.oid IN ('poll_tally.receipt'::regtype, 'poll_tally.batch_receipt'::regtype)
-    LOOP
-        EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', type);
-    END LOOP;
-END
-$$;
--- Nor does a role that they name: what roles get, they get by the grant functions.
-DO $$
-DECLARE
     statement text;
 BEGIN
     FOR statement IN
-        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s', o.object, a.grantee::regrole)
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s', o.object,
+                               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
         FROM (SELECT 'SCHEMA poll_tally', n.nspacl, n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'poll_tally'
               UNION ALL
               SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass, c.relacl, c.relowner
@@ -1585,10 +1572,13 @@ BEGIN
               SELECT 'ROUTINE ' || p.oid::regprocedure, p.proacl, p.proowner
               FROM pg_proc AS p WHERE p.pronamespace = 'poll_tally'::regnamespace
               UNION ALL
-              SELECT 'TYPE ' || t.oid::regtype, t.typacl, t.typowner
-              FROM pg_type AS t WHERE t.typnamespace = 'poll_tally'::regnamespace) AS o (object, acl, owner)
+              -- All but arrays and rows of tables, which have no privileges; everybody may use a type that says nothing.
+              SELECT 'TYPE ' || t.oid::regtype, coalesce(t.typacl, acldefault('T', t.typowner)), t.typowner
+              FROM pg_type AS t LEFT JOIN pg_class AS c ON c.oid = t.typrelid
+              WHERE t.typnamespace = 'poll_tally'::regnamespace AND t.typelem = 0 AND coalesce(c.relkind, 'c') = 'c')
+             AS o (object, acl, owner)
         CROSS JOIN LATERAL aclexplode(o.acl) AS a
-        WHERE a.grantee NOT IN (0, o.owner)
+        WHERE a.grantee <> o.owner
     LOOP
         EXECUTE statement;
     END LOOP;

@@ -168,7 +168,7 @@ lane_acquire(int32 poll_id, int max_lanes, bool *fresh)
 	hold = lane_remember(poll_id,
 						 lane_lock_any(poll_id, max_lanes, lane_map == NULL));
 	if (PLANT(LANE_RELEASED_EARLY))
-		lane_unlock(poll_id, hold->lane);
+		lane_give_back(poll_id, hold->lane);
 	return hold;
 }
 
@@ -190,7 +190,7 @@ lane_release_unused(LaneHold *hold)
 
 	Assert(hold->nest_level == GetCurrentTransactionNestLevel());
 	lane_forget(hold);
-	lane_unlock(poll_id, lane);
+	lane_give_back(poll_id, lane);
 	lane_wait_wake(poll_id);
 }
 
@@ -227,7 +227,7 @@ void
 lane_release_all(int32 poll_id, int max_lanes)
 {
 	while (--max_lanes >= 0)
-		lane_unlock(poll_id, max_lanes);
+		lane_give_back(poll_id, max_lanes);
 	lane_wait_wake(poll_id);
 }
 
@@ -346,7 +346,7 @@ lane_at_commit(void)
 
 		if (!lane_wait_is_likely(hold->poll_id))
 			continue;
-		lane_unlock(hold->poll_id, hold->lane);
+		lane_give_back(hold->poll_id, hold->lane);
 		lane_wait_wake(hold->poll_id);
 	}
 }

@@ -12,7 +12,6 @@
 #include "postgres.h"
 #include "lib/ilist.h"
 #include "nodes/pg_list.h"
-#include "storage/lock.h"
 
 #include "tally_type.h"
 
@@ -29,9 +28,6 @@ enum LaneColumn
 	LANE_SEQ,
 	LANE_COUNTS
 };
-
-/* The tag of a lane's lock. */
-extern void lane_locktag(LOCKTAG *tag, int32 poll_id, int lane);
 
 /* A lane that this transaction holds. */
 typedef struct LaneHold

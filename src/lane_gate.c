@@ -7,10 +7,8 @@
  */
 #include "postgres.h"
 
-#include "storage/lock.h"
-#include "utils/resowner.h"
-
 #include "lane.h"
+#include "lane_lock.h"
 #include "store.h"
 
 /* Behind the numbers of lanes; the view blockers knows the last two. */
@@ -19,51 +17,23 @@
 #define LANE_CHANGES (LANE_MAX + 2)
 #define LANE_PUBLICATION (LANE_MAX + 3)
 
-/* Like a lane's, a lock is the subtransaction's. */
-static bool
-lane_gate_lock(int32 poll_id, int number, LOCKMODE mode, bool wait)
-{
-	ResourceOwner owner = CurrentResourceOwner;
-	LockAcquireResult result;
-	LOCKTAG tag;
-
-	lane_locktag(&tag, poll_id, number);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	/* After an error, the abort sets the owner anew. */
-	result = LockAcquire(&tag, mode, false, !wait);
-	CurrentResourceOwner = owner;
-	return result != LOCKACQUIRE_NOT_AVAIL;
-}
-
-static void
-lane_gate_unlock(int32 poll_id, int number, LOCKMODE mode)
-{
-	ResourceOwner owner = CurrentResourceOwner;
-	LOCKTAG tag;
-
-	lane_locktag(&tag, poll_id, number);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(&tag, mode, false);
-	CurrentResourceOwner = owner;
-}
-
 void
 lane_lock_gate(bool exclusively)
 {
 	/* No poll has the number 0. */
-	(void) lane_gate_lock(0, 0, exclusively ? ExclusiveLock : ShareLock, true);
+	(void) lane_lock(0, 0, exclusively ? ExclusiveLock : ShareLock, true);
 }
 
 void
 lane_unlock_gate(bool exclusively)
 {
-	lane_gate_unlock(0, 0, exclusively ? ExclusiveLock : ShareLock);
+	lane_unlock(0, 0, exclusively ? ExclusiveLock : ShareLock);
 }
 
 void
 lane_lock_deadline(int32 poll_id)
 {
-	(void) lane_gate_lock(poll_id, LANE_DEADLINE, ExclusiveLock, true);
+	(void) lane_lock(poll_id, LANE_DEADLINE, ExclusiveLock, true);
 }
 
 bool
@@ -71,35 +41,35 @@ lane_await_deadline(int32 poll_id)
 {
 	bool waited = false;
 
-	if (!lane_gate_lock(poll_id, LANE_DEADLINE, ShareLock, false))
+	if (!lane_lock(poll_id, LANE_DEADLINE, ShareLock, false))
 	{
 		store_refuse_to_wait_for_lane(poll_id, false);
-		waited = lane_gate_lock(poll_id, LANE_DEADLINE, ShareLock, true);
+		waited = lane_lock(poll_id, LANE_DEADLINE, ShareLock, true);
 	}
-	lane_gate_unlock(poll_id, LANE_DEADLINE, ShareLock);
+	lane_unlock(poll_id, LANE_DEADLINE, ShareLock);
 	return waited;
 }
 
 void
 lane_lock_audiences(int32 poll_id)
 {
-	(void) lane_gate_lock(poll_id, LANE_AUDIENCES, ExclusiveLock, true);
+	(void) lane_lock(poll_id, LANE_AUDIENCES, ExclusiveLock, true);
 }
 
 void
 lane_lock_changes(int32 poll_id)
 {
-	(void) lane_gate_lock(poll_id, LANE_CHANGES, ExclusiveLock, true);
+	(void) lane_lock(poll_id, LANE_CHANGES, ExclusiveLock, true);
 }
 
 bool
 lane_try_changes(int32 poll_id)
 {
-	return lane_gate_lock(poll_id, LANE_CHANGES, ExclusiveLock, false);
+	return lane_lock(poll_id, LANE_CHANGES, ExclusiveLock, false);
 }
 
 void
 lane_note_publication(int32 poll_id)
 {
-	(void) lane_gate_lock(poll_id, LANE_PUBLICATION, ShareLock, true);
+	(void) lane_lock(poll_id, LANE_PUBLICATION, ShareLock, true);
 }

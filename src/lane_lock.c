@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "utils/resowner.h"
 
 #include "lane.h"
@@ -26,10 +27,10 @@ static struct
 	int lane;
 } lane_hints[LANE_HINTS];
 
-void
-lane_locktag(LOCKTAG *tag, int32 poll_id, int lane)
+static void
+lane_locktag(LOCKTAG *tag, int32 poll_id, int number)
 {
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) poll_id, (uint32) lane,
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) poll_id, (uint32) number,
 						 LANE_LOCK_CLASS);
 }
 
@@ -38,43 +39,49 @@ lane_locktag(LOCKTAG *tag, int32 poll_id, int lane)
  * a cursor that fails in a savepoint after it was opened has all its locks
  * released with the savepoint, also those that it took before.
  */
-static bool
-lane_lock(int32 poll_id, int lane, bool wait)
+bool
+lane_lock(int32 poll_id, int number, LOCKMODE mode, bool wait)
 {
 	ResourceOwner owner = CurrentResourceOwner;
 	LockAcquireResult result;
 	LOCKTAG tag;
 
-	lane_locktag(&tag, poll_id, lane);
+	lane_locktag(&tag, poll_id, number);
 	CurrentResourceOwner = CurTransactionResourceOwner;
 	/* After an error, the abort sets the owner anew. */
-	result = LockAcquire(&tag, ExclusiveLock, false, !wait);
+	result = LockAcquire(&tag, mode, false, !wait);
 	CurrentResourceOwner = owner;
 	return result != LOCKACQUIRE_NOT_AVAIL;
 }
 
 void
-lane_unlock(int32 poll_id, int lane)
+lane_unlock(int32 poll_id, int number, LOCKMODE mode)
 {
 	ResourceOwner owner = CurrentResourceOwner;
 	LOCKTAG tag;
 
-	lane_locktag(&tag, poll_id, lane);
+	lane_locktag(&tag, poll_id, number);
 	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(&tag, ExclusiveLock, false);
+	(void) LockRelease(&tag, mode, false);
 	CurrentResourceOwner = owner;
 }
 
 bool
 lane_try(int32 poll_id, int lane)
 {
-	return lane_lock(poll_id, lane, false);
+	return lane_lock(poll_id, lane, ExclusiveLock, false);
 }
 
 void
 lane_await(int32 poll_id, int lane)
 {
-	(void) lane_lock(poll_id, lane, true);
+	(void) lane_lock(poll_id, lane, ExclusiveLock, true);
+}
+
+void
+lane_give_back(int32 poll_id, int lane)
+{
+	lane_unlock(poll_id, lane, ExclusiveLock);
 }
 
 void

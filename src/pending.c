@@ -88,7 +88,10 @@ pending_make_room(PendingLevel *level, PendingLevel *addend)
 		(void) pending_seq_entry(level, seq->poll_id);
 }
 
-/* Add one level to another that has room for it; does not fail. */
+/*
+ * Add one level to another that has room for it.  Must not fail, so it looks up: a
+ * hash table may grow when it is asked to insert a key that it has.
+ */
 static void
 pending_add_level(PendingLevel *level, PendingLevel *addend)
 {
@@ -99,10 +102,20 @@ pending_add_level(PendingLevel *level, PendingLevel *addend)
 
 	count_map_start_iterate(addend->counts, &it);
 	while ((entry = count_map_iterate(addend->counts, &it)) != NULL)
-		pending_add_change(level, entry->key, entry->value, entry->narrow);
+	{
+		CountEntry *sum = count_map_lookup(level->counts, entry->key);
+
+		sum->value = count_plus(sum->value, entry->value);
+	}
 	pending_seqs_start_iterate(addend->seqs, &seqs);
 	while ((seq = pending_seqs_iterate(addend->seqs, &seqs)) != NULL)
-		pending_set_seq(level, seq->poll_id, seq->seq)->keys += seq->keys;
+	{
+		PendingSeq *sum = pending_seqs_lookup(level->seqs, seq->poll_id);
+
+		Assert(sum->seq <= seq->seq);
+		sum->seq = seq->seq;
+		sum->keys += seq->keys;
+	}
 }
 
 /*

@@ -225,7 +225,10 @@ publisher_publish_due(const List *due)
 		(void) snapshot_publish(publisher_array(locked));
 }
 
-/* An open transaction that changes the poll or its roll has the row locked. */
+/*
+ * An open transaction that changes the poll or its roll has the lock of its
+ * changes; the row as well, and so may who writes to the table by hand.
+ */
 static StoreStatement try_lock_poll = {
 	"SELECT FROM poll_tally.poll WHERE poll_id = $1"
 	" FOR NO KEY UPDATE SKIP LOCKED",
