@@ -366,14 +366,23 @@ published_ok($node, 'calm', 'bad', 'once it can be');
 
 # --- a database with timeouts ---------------------------------------------------------------------------------------
 
-# They are for those who vote; a publication takes as long as it takes.
+# They are for those who vote; a publication waits and takes as long as it does.
 hold_publication($node, 'calm');
+$locker = $node->background_psql('calm');
 my @timeouts = qw(statement_timeout lock_timeout idle_in_transaction_session_timeout);
 push @timeouts, 'transaction_timeout' if $node->pg_version >= 17;
 $node->safe_psql('calm', join '', map { "ALTER DATABASE calm SET $_ = '1s';" } @timeouts);
-$node->safe_psql('calm', 'UPDATE public.delay SET seconds = 1.5; SELECT pg_terminate_backend(' . publisher_of($node, 'calm') . ')');
+my $before = publisher_of($node, 'calm');
+$node->safe_psql('calm', "SELECT pg_terminate_backend($before)");
+ok(wait_until(sub { publisher_of($node, 'calm') !~ /^(0|$before)$/ }), 'a publisher that comes into a database with timeouts');
+$locker->query_safe('BEGIN; LOCK TABLE poll_tally.publication IN ACCESS EXCLUSIVE MODE');
 vote($node, 'calm', 'calm');
-isnt(wait_published($node, 'calm', 'calm'), '', 'timeouts of a database do not end a publication');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+    WHERE a.datname = 'calm' AND a.backend_type LIKE 'poll_tally publisher%' AND NOT l.granted
+      AND l.waitstart < clock_timestamp() - interval '1.2 seconds'}), 'waits for longer than they allow');
+$locker->query_safe('UPDATE public.delay SET seconds = 1.5; COMMIT');
+isnt(wait_published($node, 'calm', 'calm'), '', 'and publishes for longer');
+$locker->quit;
 $node->safe_psql('calm', 'UPDATE public.delay SET seconds = 0;' . join '', map { "ALTER DATABASE calm RESET $_;" } @timeouts);
 
 # --- many polls close at once ---------------------------------------------------------------------------------------
